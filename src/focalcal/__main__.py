@@ -1,0 +1,5 @@
+"""`python -m focalcal` is the command `focalcal`."""
+
+from focalcal.cli import main
+
+main()

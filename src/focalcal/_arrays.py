@@ -1,0 +1,82 @@
+"""The one seam between array libraries: NumPy arrays and torch tensors, same kind out as in.
+
+Everything right of `Predictions` is written against the array API standard through
+`array_api_compat`; the few helpers the standard lacks live here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import array_api_compat
+import numpy as np
+
+Array = Any
+"""A NumPy array or a torch tensor on any device."""
+
+
+def is_torch(x: Any) -> bool:
+    return array_api_compat.is_torch_array(x)
+
+
+def as_array(x: Any) -> Array:
+    """Arrays pass through untouched; lists, scalars, pandas and polars columns become NumPy."""
+    if isinstance(x, np.ndarray) or is_torch(x):
+        return x
+    return np.asarray(x)
+
+
+def namespace(*arrays: Array) -> Any:
+    """The array API namespace that the given arrays share."""
+    return array_api_compat.array_namespace(*arrays)
+
+
+def as_float(x: Any) -> Array:
+    """`x` as float32 or float64: half precision is widened to float32, integers to float64."""
+    x = as_array(x)
+    xp = namespace(x)
+    if x.dtype in (xp.float32, xp.float64):
+        return x
+    is_float = xp.isdtype(x.dtype, "real floating")  # false for NumPy longdouble on no platform
+    if is_float and x.dtype.itemsize > 8:
+        return xp.astype(x, xp.float64)
+    return xp.astype(x, xp.float32 if is_float else xp.float64)
+
+
+def to_numpy(x: Any) -> np.ndarray:
+    """A NumPy view or copy of any array, detached and on the CPU."""
+    if is_torch(x):
+        x = x.detach().cpu()
+        return (x.float() if str(x.dtype) == "torch.bfloat16" else x).numpy()
+    return np.asarray(x)
+
+
+def like(values: Any, reference: Array) -> Array:
+    """`values` as the kind of array `reference` is, on its device, in its float dtype."""
+    if not is_torch(reference):
+        dtype = reference.dtype if np.issubdtype(reference.dtype, np.floating) else None
+        return np.asarray(values, dtype=dtype)
+    import torch
+
+    dtype = reference.dtype if reference.dtype.is_floating_point else None
+    return torch.as_tensor(np.asarray(values), dtype=dtype, device=reference.device)
+
+
+def logsumexp(x: Array, axis: int = -1, keepdims: bool = False) -> Array:
+    """log Σ exp(x) along `axis`, exact for any finite input; an all −inf row gives −inf."""
+    xp = namespace(x)
+    top = xp.max(x, axis=axis, keepdims=True)
+    shift = xp.where(xp.isfinite(top), top, xp.zeros_like(top))
+    total = xp.sum(xp.exp(x - shift), axis=axis, keepdims=True)
+    out = xp.log(total) + shift
+    return out if keepdims else xp.squeeze(out, axis=axis)
+
+
+def log_softmax(x: Array, axis: int = -1) -> Array:
+    return x - logsumexp(x, axis=axis, keepdims=True)
+
+
+def softmax(x: Array, axis: int = -1) -> Array:
+    xp = namespace(x)
+    e = xp.exp(x - xp.max(x, axis=axis, keepdims=True))
+    return e / xp.sum(e, axis=axis, keepdims=True)

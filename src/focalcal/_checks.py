@@ -1,0 +1,138 @@
+"""Validation shared by metrics, calibrators and files: every message names the row or column."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from focalcal._arrays import Array, as_array, as_float, namespace, to_numpy
+from focalcal.errors import InputError
+
+SUM_TOLERANCE = {"float64": 1e-5, "float32": 1e-4, "half": 2e-2}
+"""How far a row of probabilities may be from 1: files are often rounded, softmax in float16 is."""
+
+
+def check_gamma(gamma: float) -> float:
+    """γ as a float; γ ≤ −1, NaN and infinity are errors (the map's denominator reaches zero)."""
+    gamma = float(gamma)
+    if not (-1.0 < gamma < float("inf")):
+        raise InputError(f"expected a finite gamma > -1, got {gamma}; choose gamma > -1")
+    return gamma
+
+
+def check_logits(logits: Any, name: str = "logits") -> Array:
+    """Finite float logits of shape (N, C), or (N,) / (N, 1) for a binary problem; N ≥ 1."""
+    logits = _check_numbers(logits, name)
+    if logits.ndim not in (1, 2) or 0 in logits.shape:
+        raise InputError(
+            f"expected {name} of shape (N, classes) or (N,) with N >= 1, got {tuple(logits.shape)}"
+        )
+    _check_all_finite(logits, name)
+    return logits
+
+
+def check_probs(probs: Any, name: str = "y_prob", *, sums: bool = True) -> Array:
+    """Probabilities in [0, 1]; rows of a (N, C) array sum to one unless `sums` is false."""
+    given = as_array(probs)
+    probs = _check_numbers(given, name)
+    if probs.ndim not in (1, 2) or 0 in probs.shape:
+        raise InputError(
+            f"expected {name} of shape (N, classes) or (N,) with N >= 1, got {tuple(probs.shape)}"
+        )
+    xp = namespace(probs)
+    # min and max also catch NaN: every comparison with it is false.
+    if not bool((xp.min(probs) >= 0) & (xp.max(probs) <= 1)):
+        _check_all_finite(probs, name)
+        tolerance = 1e-6  # rounding of a softmax; values this far out are kept, not clipped
+        bad = to_numpy((probs < -tolerance) | (probs > 1 + tolerance))
+        if bad.any():
+            at = np.argwhere(bad)[0]
+            raise InputError(
+                f"expected {name} in [0, 1], got {float(probs[tuple(at.tolist())]):.6g} "
+                f"at {_where(at)}; pass logits through a softmax first"
+            )
+        probs = xp.clip(probs, 0, 1)
+    if sums and probs.ndim == 2:
+        total = xp.sum(probs, axis=1)
+        half = "float16" in str(given.dtype)
+        tolerance = SUM_TOLERANCE[
+            "half" if half else "float32" if probs.dtype == xp.float32 else "float64"
+        ]
+        off = xp.abs(total - 1)
+        if bool(xp.max(off) > tolerance):
+            row = int(xp.argmax(off))
+            raise InputError(
+                f"expected rows of {name} to sum to 1, got {float(total[row]):.6g} at row {row}; "
+                "pass logits through a softmax, or name the multi-label task"
+            )
+    return probs
+
+
+def check_labels(labels: Any, n: int, n_classes: int, name: str = "y_true") -> Array:
+    """Integer labels (N,) in 0..n_classes−1 (bool counts as integer)."""
+    labels = as_array(labels)
+    _refuse_objects(labels, name)
+    xp = namespace(labels)
+    if labels.ndim != 1 or labels.shape[0] != n:
+        raise InputError(f"expected {name} of shape ({n},), got {tuple(labels.shape)}")
+    if labels.dtype == xp.bool:
+        labels = xp.astype(labels, xp.int64)
+    if not xp.isdtype(labels.dtype, "integral"):
+        raise InputError(
+            f"expected integer {name}, got dtype {labels.dtype}; "
+            "convert class indices with .astype(int)"
+        )
+    if bool((xp.min(labels) < 0) | (xp.max(labels) >= n_classes)):
+        row = int(np.flatnonzero(to_numpy((labels < 0) | (labels >= n_classes)))[0])
+        raise InputError(
+            f"expected {name} in 0..{n_classes - 1}, got {int(labels[row])} at row {row}"
+        )
+    return labels
+
+
+def check_weights(sample_weight: Any, n: int) -> Array:
+    """Finite weights (N,) ≥ 0 with a positive sum."""
+    weight = _check_numbers(sample_weight, "sample_weight")
+    if weight.ndim != 1 or weight.shape[0] != n:
+        raise InputError(f"expected sample_weight of shape ({n},), got {tuple(weight.shape)}")
+    _check_all_finite(weight, "sample_weight")
+    xp = namespace(weight)
+    if bool(xp.min(weight) < 0):
+        row = int(xp.argmin(weight))
+        raise InputError(f"expected sample_weight >= 0, got {float(weight[row])} at row {row}")
+    if not float(xp.sum(weight)) > 0:
+        raise InputError("expected sample_weight with a positive sum, got all zeros")
+    return weight
+
+
+def _check_numbers(x: Any, name: str) -> Array:
+    x = as_array(x)
+    _refuse_objects(x, name)
+    xp = namespace(x)
+    if x.dtype != xp.bool and not xp.isdtype(x.dtype, ("real floating", "integral")):
+        raise InputError(f"expected real numbers in {name}, got dtype {x.dtype}")
+    return as_float(x)
+
+
+def _refuse_objects(x: Array, name: str) -> None:
+    if isinstance(x, np.ndarray) and x.dtype.kind not in "biuf":
+        raise InputError(f"expected numbers in {name}, got dtype {x.dtype}; convert it first")
+
+
+def _check_all_finite(x: Array, name: str) -> None:
+    xp = namespace(x)
+    # A sum is finite only if every term is (an overflowing sum of finite terms is checked below),
+    # and it needs no temporary of the size of x.
+    if bool(xp.isfinite(xp.sum(x))):
+        return
+    bad = ~to_numpy(xp.isfinite(x))
+    if bad.any():
+        at = np.argwhere(bad)[0]
+        value = float(x[tuple(at.tolist())])
+        raise InputError(f"expected finite {name}, got {value} at {_where(at)}; remove or mend it")
+
+
+def _where(index: np.ndarray) -> str:
+    row = f"row {int(index[0])}"
+    return row if len(index) == 1 else f"{row}, column {int(index[1])}"

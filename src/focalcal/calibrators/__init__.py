@@ -1,0 +1,1 @@
+"""Post-hoc calibrators: fit(logits, y), predict_proba(logits), saved as JSON."""

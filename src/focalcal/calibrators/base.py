@@ -1,0 +1,265 @@
+"""The contract every calibrator keeps: fit(logits, y), predict_proba(logits), JSON in and out.
+
+A calibrator is a thin shell around one function from logits to log-probabilities that is written
+against the array API, so the same lines serve NumPy, torch on any device and the ONNX exporter.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator, clone
+from sklearn.utils.validation import check_is_fitted
+
+from focalcal._arrays import Array, as_array, is_torch, log_softmax, namespace, to_numpy
+from focalcal._checks import check_labels, check_logits, check_weights
+from focalcal.errors import FitWarning, InputError
+
+FEW_SAMPLES_PER_CLASS = 10
+
+
+@dataclasses.dataclass(frozen=True)
+class Diagnostics:
+    """How a fit went: what was minimised, by how much, and what a person should know."""
+
+    objective: str
+    before: float
+    after: float
+    iterations: int
+    converged: bool
+    at_edge: bool
+    n: int
+    n_per_class: tuple[int, ...]
+    warnings: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class FitData:
+    """Validated fitting data: logits (N, K) with K ≥ 2, labels (N,), weights (N,) or None.
+
+    `logits` keeps the caller's kind, device and precision; `labels` lives on the same device.
+    """
+
+    logits: Array
+    labels: Array
+    weights: Array | None
+
+    @property
+    def n(self) -> int:
+        return int(self.logits.shape[0])
+
+    @property
+    def n_classes(self) -> int:
+        return int(self.logits.shape[1])
+
+    def numpy(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(logits, labels, weights) as float64, int64 and float64 NumPy; weights have mean 1."""
+        logits = to_numpy(self.logits).astype(np.float64)
+        labels = to_numpy(self.labels).astype(np.int64)
+        if self.weights is None:
+            return logits, labels, np.ones(self.n)
+        weights = to_numpy(self.weights).astype(np.float64)
+        return logits, labels, weights * (self.n / weights.sum())
+
+    def counts(self) -> tuple[int, ...]:
+        labels = to_numpy(self.labels).astype(np.int64)
+        return tuple(np.bincount(labels, minlength=self.n_classes).tolist())
+
+
+def two_columns(logits: Array) -> Array:
+    """Binary logits (N,) or (N, 1) for class 1 become (N, 2) with a zero logit for class 0."""
+    if logits.ndim == 2 and logits.shape[1] > 1:
+        return logits
+    xp = namespace(logits)
+    s = logits if logits.ndim == 1 else logits[:, 0]
+    return xp.stack([xp.zeros_like(s), s], axis=1)
+
+
+def mean_nll(log_proba: Array, labels: Array, weights: Array | None = None) -> float:
+    """Weighted mean of −log p_y."""
+    xp = namespace(log_proba)
+    picked = xp.take_along_axis(log_proba, xp.astype(labels, xp.int64)[:, None], axis=1)[:, 0]
+    picked = xp.astype(picked, xp.float64)
+    if weights is None:
+        return -float(xp.mean(picked))
+    weights = xp.astype(weights, xp.float64)
+    return -float(xp.sum(picked * weights) / xp.sum(weights))
+
+
+class Calibrator(BaseEstimator):
+    """Base of all calibrators. A subclass gives `_fit`, `_log_proba` and the class variables.
+
+    `task` is "auto" (binary for (N,), (N, 1) or (N, 2) logits, else multiclass) or "multilabel"
+    ((N, C) logits and 0/1 labels (N, C); one calibrator of this kind per label).
+    """
+
+    method: ClassVar[str]
+    """Name on the command line and in saved files, e.g. "temperature"."""
+    summary: ClassVar[str]
+    """One line for `focalcal methods`."""
+    preserves_accuracy: ClassVar[bool] = False
+    """Whether the predicted class can never change."""
+    state: ClassVar[tuple[str, ...]] = ()
+    """Fitted attributes that define the map: floats, strings or float64 arrays; saved as JSON."""
+
+    task: str = "auto"
+    diagnostics_: Diagnostics
+    n_classes_: int
+
+    def _fit(self, data: FitData) -> dict[str, Any]:
+        """Learn the attributes named in `state`; return fields for `Diagnostics` that apply.
+
+        Recognised: objective, iterations, converged, at_edge, warnings (all optional).
+        """
+        raise NotImplementedError
+
+    def _log_proba(self, logits: Array) -> Array:
+        """Log-probabilities (N, K) of float logits (N, K), in array API operations only."""
+        raise NotImplementedError
+
+    def fit(self, logits: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Fit to calibration logits (N, K) and labels (N,); see the class for the objective."""
+        if self.task not in ("auto", "multilabel"):
+            raise InputError(f"expected task 'auto' or 'multilabel', got {self.task!r}")
+        logits = check_logits(logits)
+        if self.task == "multilabel":
+            return self._fit_labels(logits, y, sample_weight)
+        logits = two_columns(logits)
+        n, k = logits.shape
+        labels = _on_device_of(check_labels(y, n, k, name="y"), logits)
+        weights = None
+        if sample_weight is not None:
+            weights = _on_device_of(check_weights(sample_weight, n), logits)
+        data = FitData(logits, labels, weights)
+        self.n_classes_ = k
+        outcome = self._fit(data)
+        self.diagnostics_ = self._diagnose(data, **outcome)
+        for message in self.diagnostics_.warnings:
+            warnings.warn(f"{type(self).__name__}: {message}", FitWarning, stacklevel=2)
+        return self
+
+    def predict_log_proba(self, logits: Any) -> Array:
+        """Calibrated log-probabilities, of the same kind, device and precision as `logits`."""
+        check_is_fitted(self, "n_classes_")
+        logits = check_logits(logits)
+        if self.task == "multilabel":
+            return self._predict_labels(logits, "predict_log_proba")
+        logits = two_columns(logits)
+        if logits.shape[1] != self.n_classes_:
+            raise InputError(
+                f"expected logits for {self.n_classes_} classes, as fitted, "
+                f"got {logits.shape[1]}; refit or pass the matching logits"
+            )
+        return self._log_proba(logits)
+
+    def predict_proba(self, logits: Any) -> Array:
+        """Calibrated probabilities (N, K); (N, 2) for binary logits; (N, C) for multi-label."""
+        if self.task == "multilabel":
+            check_is_fitted(self, "n_classes_")
+            return self._predict_labels(check_logits(logits), "predict_proba")
+        log_proba = self.predict_log_proba(logits)
+        return namespace(log_proba).exp(log_proba)
+
+    def predict(self, logits: Any) -> Array:
+        """The most probable class (N,), or 0/1 per label (N, C) for multi-label."""
+        proba = self.predict_proba(logits)
+        xp = namespace(proba)
+        if self.task == "multilabel":
+            return xp.astype(proba > 0.5, xp.int64)
+        return xp.argmax(proba, axis=1)
+
+    def save(self, path: Any) -> None:
+        """Write this fitted calibrator as a small versioned JSON file."""
+        from focalcal.calibrators.persistence import save
+
+        save(self, path)
+
+    def _diagnose(
+        self,
+        data: FitData,
+        objective: str = "nll",
+        before: float | None = None,
+        after: float | None = None,
+        iterations: int = 0,
+        converged: bool = True,
+        at_edge: bool = False,
+        warnings: tuple[str, ...] = (),
+    ) -> Diagnostics:
+        """Fill in what every calibrator shares: NLL before and after, class counts, few samples."""
+        if before is None:
+            before = mean_nll(log_softmax(data.logits), data.labels, data.weights)
+        if after is None:
+            after = mean_nll(self._log_proba(data.logits), data.labels, data.weights)
+        counts = data.counts()
+        notes = list(warnings)
+        missing = [i for i, c in enumerate(counts) if c == 0]
+        if missing and self.state:
+            shown = ", ".join(map(str, missing[:5])) + (", …" if len(missing) > 5 else "")
+            notes.append(
+                f"no calibration sample of {len(missing)} of {len(counts)} classes ({shown}); "
+                "what is fitted says nothing about them"
+            )
+        if self.state and data.n < FEW_SAMPLES_PER_CLASS * 2:
+            notes.append(
+                f"only {data.n} calibration samples; a fit from so few is mostly noise, "
+                f"use {FEW_SAMPLES_PER_CLASS} per class or more"
+            )
+        return Diagnostics(
+            objective=objective,
+            before=float(before),
+            after=float(after),
+            iterations=int(iterations),
+            converged=bool(converged),
+            at_edge=bool(at_edge),
+            n=data.n,
+            n_per_class=counts,
+            warnings=tuple(notes),
+        )
+
+    def _fit_labels(self, logits: Array, y: Any, sample_weight: Any) -> Self:
+        labels = as_array(y)
+        if logits.ndim != 2 or tuple(labels.shape) != tuple(logits.shape):
+            raise InputError(
+                "expected multi-label logits and y of one shape (N, labels), "
+                f"got {tuple(logits.shape)} and {tuple(labels.shape)}"
+            )
+        self.labels_ = [
+            clone(self).set_params(task="auto").fit(logits[:, j], labels[:, j], sample_weight)
+            for j in range(logits.shape[1])
+        ]
+        self.n_classes_ = int(logits.shape[1])
+        parts = [c.diagnostics_ for c in self.labels_]
+        self.diagnostics_ = Diagnostics(
+            objective=parts[0].objective,
+            before=float(np.mean([d.before for d in parts])),
+            after=float(np.mean([d.after for d in parts])),
+            iterations=max(d.iterations for d in parts),
+            converged=all(d.converged for d in parts),
+            at_edge=any(d.at_edge for d in parts),
+            n=parts[0].n,
+            n_per_class=tuple(d.n_per_class[1] for d in parts),
+            warnings=tuple(f"label {j}: {w}" for j, d in enumerate(parts) for w in d.warnings),
+        )
+        return self
+
+    def _predict_labels(self, logits: Array, what: str) -> Array:
+        if logits.ndim != 2 or logits.shape[1] != self.n_classes_:
+            raise InputError(
+                f"expected logits of shape (N, {self.n_classes_}), as fitted, "
+                f"got {tuple(logits.shape)}"
+            )
+        xp = namespace(logits)
+        columns = [getattr(c, what)(logits[:, j])[:, 1] for j, c in enumerate(self.labels_)]
+        return xp.stack(columns, axis=1)
+
+
+def _on_device_of(values: Array, reference: Array) -> Array:
+    """`values` as the same kind of array and on the same device as `reference`, dtype kept."""
+    if is_torch(reference):
+        import torch
+
+        return torch.as_tensor(values, device=reference.device)
+    return to_numpy(values)

@@ -1,0 +1,7 @@
+"""`focalcal evaluate`."""
+
+
+def register(app):
+    @app.command()
+    def evaluate(file: str) -> None:
+        """Measure."""

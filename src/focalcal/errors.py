@@ -1,0 +1,32 @@
+"""Errors and warnings of the package.
+
+Every message says what was expected, what came, and what to do about it.
+"""
+
+from __future__ import annotations
+
+
+class FocalcalError(Exception):
+    """Base of every error this package raises on purpose."""
+
+
+class InputError(FocalcalError, ValueError):
+    """Data or a setting that cannot be used: the message names the row, column or field."""
+
+
+class FileFormatError(FocalcalError, ValueError):
+    """A file that is missing, damaged, refused, or not in the format it claims."""
+
+
+class MissingExtraError(FocalcalError, ImportError):
+    """An optional dependency that is not installed."""
+
+    def __init__(self, package: str, extra: str, purpose: str) -> None:
+        super().__init__(
+            f"{purpose} needs {package}, which is not installed; "
+            f"install it with: pip install 'focalcal[{extra}]'"
+        )
+
+
+class FitWarning(UserWarning):
+    """A calibrator was fitted, but a person should know how: see its diagnostics."""

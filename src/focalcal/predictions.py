@@ -1,0 +1,240 @@
+"""`Predictions`: the waist of the system. Left of it is torch; right of it any array will do."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from focalcal._arrays import Array, is_torch, log_softmax, namespace, to_numpy
+from focalcal._checks import check_labels, check_logits, check_probs
+from focalcal._formats import read_table, write_table
+from focalcal.errors import FileFormatError, InputError
+
+TASKS = ("auto", "multilabel")
+
+
+@dataclasses.dataclass(frozen=True)
+class Predictions:
+    """What a classifier said about N samples, and what was true.
+
+    Exactly one of `logits` and `probs` is given: (N, K), or (N,) / (N, 1) for class 1 of a binary
+    problem. Which of the two an array is, is never guessed from its values. `labels` are class
+    indices (N,), 0/1 of shape (N, K) for `task="multilabel"`, or None where they are unknown.
+
+    >>> import numpy as np
+    >>> p = Predictions(logits=np.array([[2.0, 0.0], [0.0, 1.0]]), labels=np.array([0, 1]))
+    >>> p.n, p.n_classes
+    (2, 2)
+    >>> p.probabilities().round(3).tolist()
+    [[0.881, 0.119], [0.269, 0.731]]
+    """
+
+    logits: Array | None = None
+    probs: Array | None = None
+    labels: Array | None = None
+    task: str = "auto"
+    class_names: tuple[str, ...] | None = None
+    provenance: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if (self.logits is None) == (self.probs is None):
+            raise InputError("expected exactly one of logits and probs; give the one you have")
+        if self.task not in TASKS:
+            raise InputError(f"expected task in {TASKS}, got {self.task!r}")
+        multilabel = self.task == "multilabel"
+        if self.logits is not None:
+            values = check_logits(self.logits)
+            object.__setattr__(self, "logits", values)
+        else:
+            values = check_probs(self.probs, "probs", sums=not multilabel)
+            object.__setattr__(self, "probs", values)
+        if self.labels is not None:
+            object.__setattr__(self, "labels", self._checked_labels(values))
+        if self.class_names is not None:
+            names = tuple(map(str, self.class_names))
+            if len(names) != self.n_classes:
+                raise InputError(
+                    f"expected {self.n_classes} class names, got {len(names)}; give one per class"
+                )
+            object.__setattr__(self, "class_names", names)
+
+    def _checked_labels(self, values: Array) -> Array:
+        if self.task != "multilabel":
+            return check_labels(self.labels, self.n, self.n_classes, name="labels")
+        labels = self.labels if is_torch(self.labels) else np.asarray(self.labels)
+        if tuple(labels.shape) != tuple(values.shape):
+            raise InputError(
+                f"expected multi-label labels of shape {tuple(values.shape)}, "
+                f"got {tuple(labels.shape)}"
+            )
+        flat = check_labels(labels.reshape(-1), labels.shape[0] * labels.shape[1], 2, "labels")
+        return flat.reshape(labels.shape)
+
+    @property
+    def n(self) -> int:
+        """Number of samples."""
+        return int(self._values.shape[0])
+
+    @property
+    def n_classes(self) -> int:
+        """Number of classes (2 for binary), or of labels for a multi-label task."""
+        values = self._values
+        width = int(values.shape[1]) if values.ndim == 2 else 1
+        return max(width, 2) if self.task == "auto" else width
+
+    @property
+    def _values(self) -> Array:
+        return self.logits if self.logits is not None else self.probs
+
+    def probabilities(self) -> Array:
+        """Probabilities (N, K): (N, 2) for binary, per label for multi-label."""
+        if self.logits is None:
+            return _both_columns(self.probs) if self.task == "auto" else self.probs
+        xp = namespace(self.logits)
+        if self.task == "multilabel":
+            # σ by exp of a non-positive number only: no overflow for any finite logit.
+            small = xp.exp(-xp.abs(self.logits))
+            return xp.where(self.logits >= 0, 1 / (1 + small), small / (1 + small))
+        return xp.exp(self.log_probs())
+
+    def log_probs(self, floor: float | None = None) -> Array:
+        """Log-probabilities (N, K) of a binary or multiclass problem.
+
+        A probability of exactly zero has no logarithm: it is an error unless `floor` is given,
+        in which case smaller probabilities are raised to it and rows are normalised again.
+        """
+        if self.task == "multilabel":
+            raise InputError("expected a single-label task, got multilabel; use as_logits()")
+        if self.logits is None:
+            return _log_of_probs(_both_columns(self.probs), floor)
+        if self.logits.ndim == 2 and self.logits.shape[1] > 1:
+            return log_softmax(self.logits)
+        xp = namespace(self.logits)
+        s = self.logits if self.logits.ndim == 1 else self.logits[:, 0]
+        return log_softmax(xp.stack([xp.zeros_like(s), s], axis=1))
+
+    def as_logits(self, floor: float | None = None) -> Array:
+        """What a calibrator takes: the logits, or log-probabilities (log-odds if multi-label)."""
+        if self.logits is not None:
+            return self.logits
+        if self.task == "auto":
+            return self.log_probs(floor)
+        xp = namespace(self.probs)
+        pairs = xp.stack([1 - self.probs, self.probs], axis=2)
+        flat = _log_of_probs(xp.reshape(pairs, (-1, 2)), floor)
+        return xp.reshape(flat[:, 1] - flat[:, 0], self.probs.shape)
+
+    def take(self, rows: Any) -> Self:
+        """The predictions of the given rows, in that order."""
+        rows = np.asarray(rows)
+
+        def pick(values: Array | None) -> Array | None:
+            if values is None:
+                return None
+            if is_torch(values):
+                import torch
+
+                return values[torch.as_tensor(rows, device=values.device)]
+            return values[rows]
+
+        return dataclasses.replace(
+            self, logits=pick(self.logits), probs=pick(self.probs), labels=pick(self.labels)
+        )
+
+    def split(self, fraction: float = 0.5, seed: int = 0) -> tuple[Self, Self]:
+        """Two disjoint parts of the rows, (calibration, test); `fraction` goes to the first."""
+        first = round(self.n * fraction)
+        if not 0 < first < self.n:
+            raise InputError(
+                f"expected a fraction that leaves rows on both sides of {self.n}, got {fraction}"
+            )
+        order = np.random.default_rng(seed).permutation(self.n)
+        return self.take(np.sort(order[:first])), self.take(np.sort(order[first:]))
+
+    @classmethod
+    def load(
+        cls,
+        path: str | Path,
+        *,
+        logits_key: str | None = None,
+        probs_key: str | None = None,
+        labels_key: str | None = None,
+        labels_required: bool = True,
+        task: str = "auto",
+    ) -> Self:
+        """Read `.npz`, `.parquet` or `.csv` with `logits` (or `probs`) and `labels`.
+
+        Keys name other arrays or columns. Object arrays and pickles are refused, never executed.
+        """
+        table, metadata = read_table(path)
+        if logits_key is None and probs_key is None:
+            logits_key = "logits" if "logits" in table else None
+            probs_key = "probs" if logits_key is None and "probs" in table else None
+        if (logits_key is None) == (probs_key is None):
+            raise FileFormatError(
+                f"{path}: expected 'logits' or 'probs', got {_contents(table)}; "
+                "name one with --logits-key or --probs-key"
+            )
+        required = labels_required or labels_key is not None
+        labels_key = labels_key or "labels"
+        for key in filter(None, (logits_key, probs_key, labels_key if required else None)):
+            if key not in table:
+                raise FileFormatError(f"{path}: expected {key!r}, got {_contents(table)}")
+        names = metadata.get("class_names")
+        try:
+            return cls(
+                logits=table[logits_key] if logits_key else None,
+                probs=table[probs_key] if probs_key else None,
+                labels=table.get(labels_key),
+                task=metadata.get("task", task) if task == "auto" else task,
+                class_names=tuple(names) if names else None,
+                provenance=metadata.get("provenance", {}),
+            )
+        except InputError as error:
+            raise InputError(f"{path}: {error}") from error
+
+    def save(self, path: str | Path) -> None:
+        """Write to `.npz`, `.parquet` or `.csv`; `load` gives the same values back."""
+        name = "logits" if self.logits is not None else "probs"
+        table = {name: to_numpy(self._values)}
+        if self.labels is not None:
+            table["labels"] = to_numpy(self.labels)
+        metadata: dict[str, Any] = {"task": self.task}
+        if self.class_names:
+            metadata["class_names"] = list(self.class_names)
+        if self.provenance:
+            metadata["provenance"] = self.provenance
+        write_table(path, table, metadata)
+
+
+def _both_columns(probs: Array) -> Array:
+    if probs.ndim == 2 and probs.shape[1] > 1:
+        return probs
+    xp = namespace(probs)
+    p = probs if probs.ndim == 1 else probs[:, 0]
+    return xp.stack([1 - p, p], axis=1)
+
+
+def _log_of_probs(probs: Array, floor: float | None) -> Array:
+    xp = namespace(probs)
+    if floor is not None:
+        if not 0 < floor < 1 / probs.shape[1]:
+            raise InputError(
+                f"expected a floor between 0 and 1/{probs.shape[1]}, got {floor}; try 1e-12"
+            )
+        probs = xp.clip(probs, floor, 1.0)
+        probs = probs / xp.sum(probs, axis=1, keepdims=True)
+    elif bool(xp.any(probs == 0)):
+        row, column = np.argwhere(to_numpy(probs == 0))[0]
+        raise InputError(
+            f"expected probabilities > 0, got 0 at row {row}, column {column}: "
+            "its logarithm is -inf; give the logits, or a floor such as 1e-12"
+        )
+    return xp.log(probs)
+
+
+def _contents(table: dict[str, np.ndarray]) -> str:
+    return ", ".join(f"{name} {values.shape}" for name, values in table.items()) or "nothing"

@@ -1,0 +1,37 @@
+"""Work over long arrays in cache-sized row blocks on a few threads (NumPy releases the GIL)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+T = TypeVar("T")
+
+MAX_THREADS = 4
+"""Past this the work is bound by memory bandwidth, not by cores."""
+
+
+def map_blocks(function: Callable[[slice], T], n: int, size: int) -> list[T]:
+    """`function` of each slice of `size` of range(n), results in order.
+
+    The blocks do not depend on the number of threads, so neither do sums over the results.
+
+    >>> map_blocks(lambda rows: rows.stop - rows.start, 10, 4)
+    [4, 4, 2]
+    """
+    blocks = [slice(start, min(start + size, n)) for start in range(0, n, size)]
+    threads = min(available_cores(), MAX_THREADS, len(blocks) // 2)
+    if threads < 2:
+        return [function(block) for block in blocks]
+    # A pool per call costs 0.1 ms and, unlike a shared one, survives a fork of the process.
+    with ThreadPoolExecutor(threads) as pool:
+        return list(pool.map(function, blocks))
+
+
+def available_cores() -> int:
+    """The processor cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -1,0 +1,208 @@
+"""The only place where samples meet bin edges.
+
+A bin is (lo, hi]: a value on an edge belongs to the bin below it, and 0 to the first bin. So every
+sample is counted exactly once. All sums are float64.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from focalcal._arrays import Array, is_torch, to_numpy
+from focalcal._blocks import map_blocks
+from focalcal.errors import InputError
+
+_BLOCK = 1 << 15
+_FEW_EDGES = 48
+"""Up to here, counting the edges below each value in SIMD beats a binary search."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Bins:
+    """What a set of samples leaves in its bins: enough for every bin metric and every plot.
+
+    edges: (M+1,) increasing; counts: (M,) sum of weights (the number of samples if unweighted);
+    confidence_sums, correct_sums: (M,) weighted sums of confidence and of correctness. The three
+    sums may have leading axes, (..., M), for many sets of samples in the same bins.
+    """
+
+    edges: np.ndarray
+    counts: np.ndarray
+    confidence_sums: np.ndarray
+    correct_sums: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.edges) - 1
+
+    @property
+    def total(self) -> np.ndarray:
+        """Sum of weights over all bins."""
+        return self.counts.sum(axis=-1)
+
+    @property
+    def mean_confidence(self) -> np.ndarray:
+        """Mean confidence per bin, NaN where a bin is empty."""
+        return _ratio(self.confidence_sums, self.counts)
+
+    @property
+    def accuracy(self) -> np.ndarray:
+        """Share of correct samples per bin, NaN where a bin is empty."""
+        return _ratio(self.correct_sums, self.counts)
+
+    @property
+    def gap(self) -> np.ndarray:
+        """Confidence minus accuracy per bin (positive: over-confident), NaN where empty."""
+        return _ratio(self.confidence_sums - self.correct_sums, self.counts)
+
+    @property
+    def share(self) -> np.ndarray:
+        """Share of all weight per bin."""
+        return self.counts / self.total[..., None]
+
+    def __add__(self, other: Bins) -> Bins:
+        """The bins of both sets of samples; the edges must be the same."""
+        if not np.array_equal(self.edges, other.edges):
+            raise InputError(
+                f"expected bins with the same edges, got {len(self)} and {len(other)} bins "
+                "that differ; bin both sets with the same edges"
+            )
+        return Bins(
+            self.edges,
+            self.counts + other.counts,
+            self.confidence_sums + other.confidence_sums,
+            self.correct_sums + other.correct_sums,
+        )
+
+
+def check_bins(bins: int) -> int:
+    """The number of bins as an int ≥ 1."""
+    if isinstance(bins, bool) or int(bins) != bins or bins < 1:
+        raise InputError(f"expected a whole number of bins >= 1, got {bins!r}")
+    return int(bins)
+
+
+def equal_width_edges(m: int) -> np.ndarray:
+    """The m+1 edges of m equally wide bins on [0, 1].
+
+    >>> equal_width_edges(4)
+    array([0.  , 0.25, 0.5 , 0.75, 1.  ])
+    """
+    return np.linspace(0.0, 1.0, check_bins(m) + 1)
+
+
+def equal_mass_edges(x: Any, m: int, weights: Any = None) -> np.ndarray:
+    """Edges of at most m bins on [0, 1] that hold equal shares of `x`.
+
+    Inner edge i is the i/m quantile: the smallest value with at least i/m of the weight at or
+    below it. Equal values share a bin, so ties (or N < m) give fewer bins, none of them empty.
+
+    x: (N,) values in [0, 1]; weights: (N,) or None. Returns at most m+1 increasing edges.
+
+    >>> equal_mass_edges([0.1, 0.2, 0.3, 0.9], 2)
+    array([0. , 0.2, 1. ])
+    >>> equal_mass_edges([0.5, 0.5, 0.5, 0.5], 2)
+    array([0., 1.])
+    """
+    x = to_numpy(x)
+    m = check_bins(m)
+    if x.ndim != 1 or len(x) == 0:
+        raise InputError(f"expected values of shape (N,) with N >= 1, got {x.shape}")
+    if weights is None:
+        # The value of rank ⌈i·n/m⌉, in integers: a float product could land on either side.
+        ranks = (np.arange(1, m) * len(x) + m - 1) // m - 1
+        ranks = np.unique(np.maximum(ranks, 0))
+        inner = np.partition(x, ranks)[ranks] if len(ranks) else x[:0]
+        top = x.max()
+    else:
+        order = np.argsort(x, kind="stable")
+        inner = x[order][quantile_positions(np.cumsum(to_numpy(weights)[order], dtype=float), m)]
+        top = x[to_numpy(weights) > 0].max()
+    # A quantile at 0 still parts the zeros from the rest: the smallest number above 0 is its edge.
+    inner = np.unique(np.maximum(inner.astype(np.float64), np.nextafter(0.0, 1.0)))
+    return np.concatenate(([0.0], inner[inner < min(top, 1.0)], [1.0]))
+
+
+def quantile_positions(cumulative: np.ndarray, m: int) -> np.ndarray:
+    """Positions of the 1/m … (m−1)/m quantiles in samples with these cumulative weights (N,)."""
+    total = cumulative[-1]
+    # Rounding in the running sum must not push a quantile past the sample that reaches it.
+    targets = total * np.arange(1, m) / m * (1 - 1e-12)
+    return np.minimum(np.searchsorted(cumulative, targets, side="left"), len(cumulative) - 1)
+
+
+def bin_index(x: Array, edges: Any) -> Array:
+    """The bin of each value: i with edges[i] < x ≤ edges[i+1]; the end bins are open-ended.
+
+    x: any shape, NumPy or torch; edges: (M+1,) increasing. Returns integers 0..M−1 of the kind
+    and shape of `x`. The edges are rounded to the precision of `x`, so that a confidence that was
+    on an edge in float64 stays on it in float32.
+
+    >>> bin_index(np.array([0.0, 0.5, 0.51, 1.0]), [0.0, 0.5, 1.0])
+    array([0, 0, 1, 1])
+    """
+    inner = np.asarray(to_numpy(edges), dtype=np.float64)[1:-1]
+    if is_torch(x):
+        import torch
+
+        return torch.bucketize(x, torch.as_tensor(inner, dtype=x.dtype, device=x.device))
+    x = np.asarray(x)
+    if x.dtype.kind != "f":
+        x = x.astype(np.float64)
+    inner = inner.astype(x.dtype)
+    if len(inner) > _FEW_EDGES:
+        return np.searchsorted(inner, x, side="left")
+    flat = np.ascontiguousarray(x).reshape(-1)
+    index = np.zeros(flat.size, dtype=np.uint8)
+    for start in range(0, flat.size, _BLOCK):
+        _count_below(flat[start : start + _BLOCK], inner, index[start : start + _BLOCK])
+    return index.reshape(x.shape).astype(np.intp)
+
+
+def bin_samples(confidence: Any, correct: Any, edges: Any, weights: Any = None) -> Bins:
+    """Count samples into bins.
+
+    confidence: (N,) in [0, 1]; correct: (N,) 0/1 or bool; edges: (M+1,); weights: (N,) or None.
+
+    >>> b = bin_samples([0.2, 0.6, 0.8], [0, 1, 1], equal_width_edges(2))
+    >>> b.counts, b.accuracy
+    (array([1., 2.]), array([0., 1.]))
+    """
+    confidence = to_numpy(confidence)
+    if confidence.dtype.kind != "f" or confidence.dtype.itemsize < 4:
+        confidence = confidence.astype(np.float64)
+    correct = to_numpy(correct)
+    edges = np.asarray(to_numpy(edges), dtype=np.float64)
+    weights = None if weights is None else to_numpy(weights).astype(np.float64, copy=False)
+    m = len(edges) - 1
+
+    def block(rows: slice) -> np.ndarray:
+        index = bin_index(confidence[rows], edges)
+        if weights is None:
+            hits = np.bincount(index + m * (correct[rows] != 0), minlength=2 * m).reshape(2, m)
+            sums = np.bincount(index, weights=confidence[rows], minlength=m)
+            return np.stack([hits.sum(axis=0), sums, hits[1]])
+        w = weights[rows]
+        return np.stack(
+            [
+                np.bincount(index, weights=w, minlength=m),
+                np.bincount(index, weights=w * confidence[rows], minlength=m),
+                np.bincount(index, weights=w * (correct[rows] != 0), minlength=m),
+            ]
+        )
+
+    counts, sums, hits = np.sum(map_blocks(block, len(confidence), _BLOCK), axis=0)
+    return Bins(edges, counts, sums, hits)
+
+
+def _count_below(x: np.ndarray, inner: np.ndarray, out: np.ndarray) -> None:
+    above = np.empty(x.shape, dtype=bool)
+    for edge in inner:
+        np.greater(x, edge, out=above)
+        np.add(out, above.view(np.uint8), out=out)
+
+
+def _ratio(top: np.ndarray, bottom: np.ndarray) -> np.ndarray:
+    return np.divide(top, bottom, out=np.full(np.shape(top), np.nan), where=bottom > 0)

@@ -1,0 +1,182 @@
+"""Validated per-sample quantities: the one way from (y_true, y_prob) to NumPy vectors.
+
+Every metric starts here. Two-dimensional y_prob (N, K) is read as a classifier: `confidence` is
+the largest probability and `correct` says whether the label is its (first) class. One-dimensional
+y_prob (N,) is read as a forecast of y_true = 1: `confidence` is y_prob itself and `correct` is
+y_true, so a file of (correct, top-1 confidence) is measured as it stands.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from focalcal._arrays import Array, as_array, is_torch, namespace, to_numpy
+from focalcal._blocks import map_blocks
+from focalcal._checks import SUM_TOLERANCE, check_labels, check_probs, check_weights
+
+_BLOCK_BYTES = 1 << 19
+_FEW_CLASSES = 64
+"""Up to here, a block is transposed so that row maxima and sums run along contiguous memory."""
+
+
+def labels_and_probs(y_true: Any, y_prob: Any) -> tuple[Array, Array]:
+    """Checked labels and probabilities on one device, NumPy or (on a GPU) torch.
+
+    (N, 1) probabilities become (N,).
+    """
+    probs = check_probs(_prepare(y_prob))
+    return _labels_for(y_true, probs), probs
+
+
+def sample_weights(sample_weight: Any, n: int) -> np.ndarray | None:
+    if sample_weight is None:
+        return None
+    return to_numpy(check_weights(sample_weight, n)).astype(np.float64)
+
+
+def top_label(y_true: Any, y_prob: Any) -> tuple[np.ndarray, np.ndarray]:
+    """(confidence, correct): (N,) floats and (N,) bools, checked."""
+    probs = _prepare(y_prob)
+    fast = isinstance(probs, np.ndarray) and probs.ndim == 2 and probs.dtype.kind == "f"
+    if fast and probs.dtype.itemsize in (4, 8) and 0 not in probs.shape:
+        labels = _labels_for(y_true, probs)
+        result = _reduce_rows(labels, probs)
+        if result is not None:
+            return result
+    labels, probs = labels_and_probs(y_true, probs)
+    if probs.ndim == 1:
+        return to_numpy(probs), to_numpy(labels) != 0
+    xp = namespace(probs)
+    return to_numpy(xp.max(probs, axis=1)), to_numpy(xp.argmax(probs, axis=1) == labels)
+
+
+def true_class_probability(labels: Array, probs: Array) -> np.ndarray:
+    """p_y per sample, float64."""
+    xp = namespace(probs)
+    if probs.ndim == 1:
+        picked = xp.where(labels != 0, probs, 1 - probs)
+    else:
+        picked = xp.take_along_axis(probs, xp.astype(labels, xp.int64)[:, None], axis=1)[:, 0]
+    return to_numpy(picked).astype(np.float64)
+
+
+def negative_log(p: np.ndarray) -> np.ndarray:
+    """−ln p, infinite at 0."""
+    with np.errstate(divide="ignore"):
+        return -np.log(p)
+
+
+def predicted_right(labels: Array, probs: Array) -> np.ndarray:
+    """Whether the most probable class is the label; for (N,) the prediction is y_prob > ½."""
+    xp = namespace(probs)
+    if probs.ndim == 1:
+        return to_numpy((probs > 0.5) == (labels != 0))
+    return to_numpy(xp.argmax(probs, axis=1) == labels)
+
+
+def squared_error(labels: Array, probs: Array) -> np.ndarray:
+    """Σ_k (p_k − 1[y=k])² per sample, float64; (p − y)² for (N,) probabilities."""
+
+    def block(y: Array, p: Array) -> Array:
+        xp = namespace(p)
+        p = xp.astype(p, xp.float64)
+        if p.ndim == 1:
+            return (p - xp.astype(y, xp.float64)) ** 2
+        hot = xp.astype(y[:, None] == xp.arange(p.shape[1], device=_device(p))[None, :], p.dtype)
+        return xp.sum((p - hot) ** 2, axis=1)
+
+    return _by_rows(block, labels, probs)
+
+
+def entropy(labels: Array, probs: Array) -> np.ndarray:
+    """−Σ p ln p per sample in nats, float64."""
+
+    def block(_: Array, p: Array) -> Array:
+        xp = namespace(p)
+        p = xp.astype(p, xp.float64)
+        if p.ndim == 1:
+            p = xp.stack([p, 1 - p], axis=1)
+        # 0·ln 0 is 0: the logarithm of a zero is replaced, not computed.
+        return -xp.sum(p * xp.log(xp.where(p > 0, p, xp.ones_like(p))), axis=1)
+
+    return _by_rows(block, labels, probs)
+
+
+def mean(values: np.ndarray, weights: np.ndarray | None) -> float:
+    """Weighted mean in float64."""
+    if weights is None:
+        return float(np.mean(values, dtype=np.float64))
+    return float(np.sum(values * weights, dtype=np.float64) / np.sum(weights))
+
+
+def _prepare(y_prob: Any) -> Array:
+    probs = as_array(y_prob)
+    if is_torch(probs) and probs.device.type != "cuda":
+        probs = to_numpy(probs)  # shares memory on the CPU; other devices may lack float64
+    if probs.ndim == 2 and probs.shape[1] == 1:
+        probs = probs[:, 0]
+    return probs
+
+
+def _labels_for(y_true: Any, probs: Array) -> Array:
+    n_classes = 2 if probs.ndim == 1 else int(probs.shape[1])
+    labels = check_labels(y_true, int(probs.shape[0]), n_classes)
+    if is_torch(probs):
+        import torch
+
+        return torch.as_tensor(labels, device=probs.device)
+    return to_numpy(labels)
+
+
+def _by_rows(block: Any, labels: Array, probs: Array) -> np.ndarray:
+    if is_torch(probs):
+        return to_numpy(block(labels, probs))
+    size = _rows_per_block(probs)
+    parts = map_blocks(lambda rows: block(labels[rows], probs[rows]), len(probs), size)
+    return np.concatenate(parts)
+
+
+def _rows_per_block(probs: np.ndarray) -> int:
+    row_bytes = 8 * (probs.shape[1] if probs.ndim == 2 else 1)
+    return max(_BLOCK_BYTES // row_bytes, 64)
+
+
+def _device(p: Array) -> Any:
+    return p.device if is_torch(p) else None
+
+
+def _reduce_rows(labels: np.ndarray, probs: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+    """Top confidence and correctness in one pass that also checks; None if a check fails.
+
+    The caller then takes the slow path, which names the offending row.
+    """
+    n, k = probs.shape
+    confidence = np.empty(n, dtype=probs.dtype)
+    correct = np.empty(n, dtype=bool)
+    tolerance = SUM_TOLERANCE["float32" if probs.dtype.itemsize == 4 else "float64"]
+    size = _rows_per_block(probs)
+    starts = np.arange(size) * k
+
+    def block(rows: slice) -> bool:
+        p, y, top = probs[rows], labels[rows], confidence[rows]
+        if k > _FEW_CLASSES:
+            at = p.argmax(axis=1)
+            top[:] = np.take_along_axis(p, at[:, None], axis=1)[:, 0]
+            correct[rows] = at == y
+            low, total = p.min(), p.sum(axis=1)
+        else:
+            columns = np.ascontiguousarray(p.T)
+            np.maximum.reduce(columns, axis=0, out=top)
+            low, total = columns.min(), np.add.reduce(columns, axis=0)
+            picked = columns.reshape(-1).take(y * np.intp(len(p)) + starts[: len(p)] // k)
+            np.equal(picked, top, out=correct[rows])
+            if np.count_nonzero(columns == top) != len(p):  # ties: the first class is predicted
+                correct[rows] = columns.argmax(axis=0) == y
+        np.subtract(total, 1, out=total)
+        # Written so that NaN, which fails every comparison, fails the check.
+        return bool(low >= 0 and total.max() <= tolerance and total.min() >= -tolerance)
+
+    ok = all(map_blocks(block, n, size)) and bool(confidence.max() <= 1)
+    return (confidence, correct) if ok else None

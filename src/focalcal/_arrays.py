@@ -55,11 +55,12 @@ def like(values: Any, reference: Array) -> Array:
     """`values` as the kind of array `reference` is, on its device, in its float dtype."""
     if not is_torch(reference):
         dtype = reference.dtype if np.issubdtype(reference.dtype, np.floating) else None
-        return np.asarray(values, dtype=dtype)
+        return namespace(reference).asarray(values, dtype=dtype)
     import torch
 
     dtype = reference.dtype if reference.dtype.is_floating_point else None
-    return torch.as_tensor(np.asarray(values), dtype=dtype, device=reference.device)
+    values = values if is_torch(values) else np.asarray(values)
+    return torch.as_tensor(values, dtype=dtype, device=reference.device)
 
 
 def logsumexp(x: Array, axis: int = -1, keepdims: bool = False) -> Array:

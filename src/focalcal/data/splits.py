@@ -1,0 +1,194 @@
+"""Train, calibration and test as objects whose index sets are checked to be disjoint."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from focalcal.errors import InputError
+
+CIFAR_MEAN, CIFAR_STD = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
+IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+
+class Structured(Protocol):
+    """Inputs that are not one tensor (trees): they batch themselves, and name their targets."""
+
+    def __len__(self) -> int: ...
+
+    def batch(self, index: Tensor) -> object:
+        """The inputs of the chosen samples, with an attribute `targets`."""
+
+    def to(self, device: torch.device | str) -> Structured: ...
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What a model sees and what its loss is compared with."""
+
+    inputs: object
+    targets: Tensor
+
+
+@dataclass(frozen=True)
+class Split:
+    """One part of a data set.
+
+    `inputs` (N, ...) or structured, `labels` (N,) int64, both on one device; `indices` (N,) int64
+    on the CPU: the place of each sample in the source, official training files first, then test.
+    """
+
+    inputs: Tensor | Structured
+    labels: Tensor
+    indices: Tensor
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def batch(self, index: Tensor) -> Batch:
+        """Samples by their position in this split: tensors are indexed, trees are collated.
+
+        The targets are the labels; for trees, the labels of all nodes.
+        """
+        if isinstance(self.inputs, Tensor):
+            return Batch(self.inputs[index], self.labels[index])
+        inputs = self.inputs.batch(index)
+        return Batch(inputs, inputs.targets)
+
+    def to(self, device: torch.device | str) -> Split:
+        return Split(self.inputs.to(device), self.labels.to(device), self.indices)
+
+
+@dataclass(frozen=True)
+class DataSplits:
+    """A data set cut into train, calibration and test; the cut is checked on construction.
+
+    `classes` names the labels; `n_source` counts the samples the indices point into; `mean` and
+    `std` (C,) normalise images given as 0..1; `vocabulary` and `vectors` (V, D) belong to text;
+    `note` says how the calibration part was taken.
+
+    >>> x, y = torch.zeros(6, 2), torch.tensor([0, 1, 0, 1, 0, 1])
+    >>> part = lambda *i: Split(x[list(i)], y[list(i)], torch.tensor(i))
+    >>> data = DataSplits("toy", part(0, 1, 2), part(3), part(4, 5), ("a", "b"), n_source=6)
+    >>> data.n_classes, data.input_shape
+    (2, (2,))
+    >>> DataSplits("toy", part(0, 1, 2), part(2), part(4, 5), ("a", "b"), n_source=6)
+    Traceback (most recent call last):
+    focalcal.errors.InputError: expected disjoint splits, got 1 sample(s) in both train and \
+calibration (first: 2); cut them again
+    """
+
+    name: str
+    train: Split
+    calibration: Split
+    test: Split
+    classes: tuple[str, ...]
+    n_source: int
+    mean: Tensor | None = None
+    std: Tensor | None = None
+    vocabulary: object | None = None
+    vectors: Tensor | None = None
+    note: str = ""
+
+    def __post_init__(self) -> None:
+        for name, split in self.parts().items():
+            _check_split(name, split, self.n_source, self.n_classes)
+        _check_disjoint(self.parts())
+
+    @property
+    def n_classes(self) -> int:
+        return len(self.classes)
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """The shape of one sample: what `make_model(..., input_shape=...)` takes. Trees: ()."""
+        inputs = self.train.inputs
+        return tuple(inputs.shape[1:]) if isinstance(inputs, Tensor) else ()
+
+    def parts(self) -> dict[str, Split]:
+        return {"train": self.train, "calibration": self.calibration, "test": self.test}
+
+    def to(self, device: torch.device | str) -> DataSplits:
+        """The same splits with every tensor on `device`."""
+        moved = {
+            name: None if (value := getattr(self, name)) is None else value.to(device)
+            for name in ("train", "calibration", "test", "mean", "std", "vectors")
+        }
+        return dataclasses.replace(self, **moved)
+
+
+def cut(n: int, calibration: int, seed: int) -> tuple[Tensor, Tensor]:
+    """Disjoint (train, calibration) indices of 0..n−1 by a seeded permutation, each sorted.
+
+    >>> train, calibration = cut(10, 3, seed=0)
+    >>> len(train), len(calibration)
+    (7, 3)
+    """
+    if not 0 < calibration < n:
+        raise InputError(f"expected a calibration size in 1..{n - 1}, got {calibration}")
+    order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
+    return order[calibration:].sort().values, order[:calibration].sort().values
+
+
+def three_way(
+    train_inputs: Tensor,
+    train_labels: Tensor,
+    test_inputs: Tensor,
+    test_labels: Tensor,
+    *,
+    calibration: int,
+    seed: int,
+) -> dict[str, Split]:
+    """The usual cut: calibration out of the official training files, test as published."""
+    n = len(train_labels)
+    train_index, calibration_index = cut(n, calibration, seed)
+    return {
+        "train": Split(train_inputs[train_index], train_labels[train_index], train_index),
+        "calibration": Split(
+            train_inputs[calibration_index], train_labels[calibration_index], calibration_index
+        ),
+        "test": Split(test_inputs, test_labels, torch.arange(n, n + len(test_labels))),
+    }
+
+
+def _check_split(name: str, split: Split, n_source: int, n_classes: int) -> None:
+    n = len(split.labels)
+    if n == 0:
+        raise InputError(f"expected at least one sample in {name}, got none")
+    if split.labels.dtype != torch.int64 or split.indices.dtype != torch.int64:
+        raise InputError(
+            f"expected int64 labels and indices in {name}, "
+            f"got {split.labels.dtype} and {split.indices.dtype}"
+        )
+    if not len(split.inputs) == n == len(split.indices):
+        raise InputError(
+            f"expected as many inputs, labels and indices in {name}, "
+            f"got {len(split.inputs)}, {n} and {len(split.indices)}"
+        )
+    low, high = int(split.indices.min()), int(split.indices.max())
+    if low < 0 or high >= n_source:
+        raise InputError(f"expected {name} indices in 0..{n_source - 1}, got {low}..{high}")
+    low, high = int(split.labels.min()), int(split.labels.max())
+    if low < 0 or high >= n_classes:
+        raise InputError(f"expected {name} labels in 0..{n_classes - 1}, got {low}..{high}")
+
+
+def _check_disjoint(parts: dict[str, Split]) -> None:
+    for name, split in parts.items():
+        values, counts = split.indices.unique(return_counts=True)
+        if len(values) < len(split.indices):
+            twice = int(values[counts > 1][0])
+            raise InputError(f"expected each sample once in {name}, got index {twice} twice")
+        for other, before in parts.items():
+            if other == name:
+                break
+            both = values[torch.isin(values, before.indices)]
+            if len(both):
+                raise InputError(
+                    f"expected disjoint splits, got {len(both)} sample(s) in both {other} and "
+                    f"{name} (first: {int(both[0])}); cut them again"
+                )

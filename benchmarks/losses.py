@@ -1,0 +1,165 @@
+"""Forward + backward time of the focal loss against cross_entropy, in one run.
+
+    python benchmarks/losses.py                 # whatever device there is
+    python benchmarks/losses.py --sweep         # CUDA: also every tile of the fused kernels
+    python benchmarks/losses.py --json out.json # also as JSON with provenance
+
+CUDA times are medians of event-timed steps; the memory floor is the time the measured copy
+bandwidth needs for the three passes that cannot be avoided (read, read, write).
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from focalcal.losses import focal_loss
+from focalcal.provenance import provenance
+
+SHAPES = {"cuda": [(65_536, 1_000), (16_384, 32_000)], "cpu": [(128, 10), (4_096, 100), (4_096, 1_000)]}
+GAMMA = 3.0
+
+
+def eager_focal(logits: Tensor, target: Tensor, gamma: float = GAMMA) -> Tensor:
+    """What most repositories write: softmax and log-softmax by hand."""
+    log_p = F.log_softmax(logits, 1).gather(1, target[:, None])[:, 0]
+    return ((1 - log_p.exp()) ** gamma * -log_p).mean()
+
+
+def milliseconds(step: Callable[[], object], device: str, repeats: int) -> float:
+    """Median over `repeats` after a warm-up, each measured alone."""
+    for _ in range(max(3, repeats // 5)):
+        step()
+    if device == "cpu":
+        times = []
+        for _ in range(repeats):
+            start = time.perf_counter()
+            step()
+            times.append((time.perf_counter() - start) * 1e3)
+        return statistics.median(times)
+    starts = [torch.cuda.Event(enable_timing=True) for _ in range(repeats)]
+    ends = [torch.cuda.Event(enable_timing=True) for _ in range(repeats)]
+    for start, end in zip(starts, ends):
+        start.record()
+        step()
+        end.record()
+    torch.cuda.synchronize()
+    return statistics.median(a.elapsed_time(b) for a, b in zip(starts, ends))
+
+
+def training_step(loss: Callable[[Tensor, Tensor], Tensor], logits: Tensor, target: Tensor):
+    def step() -> None:
+        logits.grad = None
+        loss(logits, target).backward()
+
+    return step
+
+
+def copy_bandwidth(device: str) -> float:
+    """Bytes per second of a device-to-device copy of 1 GiB, counting read and write."""
+    source = torch.empty(2**28 if device == "cuda" else 2**25, device=device)
+    target = torch.empty_like(source)
+    seconds = milliseconds(lambda: target.copy_(source), device, 20) / 1e3
+    return 2 * source.numel() * source.element_size() / seconds
+
+
+def compare(n: int, n_classes: int, device: str, repeats: int, bandwidth: float) -> dict:
+    torch.manual_seed(0)
+    logits = torch.randn(n, n_classes, device=device, requires_grad=True)
+    target = torch.randint(n_classes, (n,), device=device)
+    gammas = torch.rand(n, device=device) * 5
+    weight = torch.rand(n_classes, device=device)
+    cases = {
+        "cross_entropy": F.cross_entropy,
+        "eager focal": eager_focal,
+        "focal_loss": lambda z, y: focal_loss(z, y, GAMMA),
+        "focal_loss, γ per sample": lambda z, y: focal_loss(z, y, gammas),
+        "focal_loss, class weights": lambda z, y: focal_loss(z, y, GAMMA, weight=weight),
+    }
+    floor = 3 * logits.numel() * logits.element_size() / bandwidth * 1e3
+    result = {"shape": [n, n_classes], "floor_ms": floor, "ms": {}}
+    print(f"\n{n:,} × {n_classes:,} float32, forward + backward; memory floor {floor:.3f} ms")
+    for name, loss in cases.items():
+        result["ms"][name] = milliseconds(training_step(loss, logits, target), device, repeats)
+        ratio = result["ms"][name] / result["ms"]["cross_entropy"]
+        print(f"  {name:<28}{result['ms'][name]:9.3f} ms   {ratio:5.2f} × cross_entropy")
+    if device == "cuda":
+        with torch.no_grad():
+            ours = focal_loss(logits, target, GAMMA).item()
+            theirs = eager_focal(logits.detach(), target).item()
+        print(f"  value {ours:.7f}, eager {theirs:.7f}")
+        logits.grad = None
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        focal_loss(logits, target, GAMMA)
+        kept = torch.cuda.max_memory_allocated() - before
+        print(f"  forward's own memory {kept / n:.0f} bytes per row")
+        result["forward_bytes_per_row"] = kept / n
+    return result
+
+
+def sweep(n: int, n_classes: int, repeats: int) -> None:
+    """Time each kernel alone over tiles; the best ten of each."""
+    from focalcal.losses import _triton
+    from focalcal.losses._triton import Tile
+
+    logits = torch.randn(n, n_classes, device="cuda")
+    target = torch.randint(n_classes, (n,), device="cuda")
+    loss, top, log_sum, slope = _triton.launch_forward(logits, target, GAMMA, -100)
+    grad = torch.ones((), device="cuda").expand(n)
+    whole = 1 << (n_classes - 1).bit_length()
+    blocks = [whole] if whole <= 4096 else [2048, 4096, 8192, 16384, whole]
+    kernels = {
+        "forward": lambda tile: _triton.launch_forward(logits, target, GAMMA, -100, tile),
+        "backward": lambda tile: _triton.launch_backward(
+            logits, target, top, log_sum, slope, grad, tile
+        ),
+    }
+    print(f"\ntiles at {n:,} × {n_classes:,}")
+    for name, launch in kernels.items():
+        times = {}
+        for rows, block, warps in itertools.product((1, 2, 4), blocks, (1, 2, 4, 8, 16, 32)):
+            per_thread = rows * block / (32 * warps)
+            if not 4 <= per_thread <= 128:
+                continue
+            tile = Tile(rows, block, warps)
+            times[tile] = milliseconds(lambda tile=tile: launch(tile), "cuda", repeats)
+        default = getattr(_triton, f"{name}_tile")(n_classes)
+        for tile in sorted(times, key=times.get)[:10]:
+            mark = "  <- default" if tile == default else ""
+            print(f"  {name:<9}{tile}  {times[tile]:.4f} ms{mark}")
+        if default in times:
+            print(f"  {name:<9}default {default}  {times[default]:.4f} ms")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--repeats", type=int, default=50)
+    parser.add_argument("--sweep", action="store_true", help="time every tile of the kernels")
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+
+    bandwidth = copy_bandwidth(options.device)
+    print(f"{options.device}, torch {torch.__version__}, copy {bandwidth / 1e12:.3f} TB/s")
+    results = []
+    for n, n_classes in SHAPES[options.device]:
+        results.append(compare(n, n_classes, options.device, options.repeats, bandwidth))
+        if options.sweep and options.device == "cuda":
+            sweep(n, n_classes, max(10, options.repeats // 3))
+    if options.json:
+        report = {"provenance": provenance(), "copy_bytes_per_s": bandwidth, "results": results}
+        options.json.write_text(json.dumps(report, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

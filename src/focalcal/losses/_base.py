@@ -1,0 +1,72 @@
+"""The few things every loss module has: CrossEntropyLoss's settings and the trainer's hooks."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from focalcal.losses._problem import (
+    IGNORE_INDEX,
+    REDUCTIONS,
+    Problem,
+    check_reduction,
+    check_smoothing,
+    make_problem,
+)
+
+
+class Loss(nn.Module):
+    """Base of the loss modules: call `loss(logits, target)` as with `nn.CrossEntropyLoss`.
+
+    A subclass says what one sample costs (`values`); settings, shapes and reduction are here.
+    A trainer calls `start_epoch` before each epoch, gives validation logits to `update` where
+    `needs_validation`, and builds the loss with the model's parameters where `needs_parameters`.
+    """
+
+    needs_validation: ClassVar[bool] = False
+    needs_parameters: ClassVar[bool] = False
+    reductions: ClassVar[tuple[str, ...]] = REDUCTIONS
+    integer_only: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        *,
+        weight: Tensor | None = None,
+        ignore_index: int = IGNORE_INDEX,
+        label_smoothing: float = 0.0,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__()
+        self.register_buffer("weight", None if weight is None else torch.as_tensor(weight))
+        self.ignore_index = ignore_index
+        self.label_smoothing = check_smoothing(label_smoothing)
+        self.reduction = check_reduction(reduction, self.reductions)
+
+    def start_epoch(self, epoch: int, epochs: int) -> None:
+        """Told before each epoch (0-based) of a run of `epochs`; most losses do not care."""
+
+    def problem(self, logits: Tensor, target: Tensor) -> Problem:
+        return make_problem(
+            logits,
+            target,
+            weight=self.weight,
+            ignore_index=self.ignore_index,
+            label_smoothing=self.label_smoothing,
+            integer_only=type(self).__name__ if self.integer_only else None,
+        )
+
+    def values(self, problem: Problem) -> Tensor:
+        """The weighted loss of each sample (N, d1..dk), 0 where ignored."""
+        raise NotImplementedError
+
+    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
+        problem = self.problem(logits, target)
+        return problem.reduce(self.values(problem), self.reduction)
+
+    def extra_repr(self) -> str:
+        shown: dict[str, Any] = {"reduction": self.reduction}
+        if self.label_smoothing:
+            shown["label_smoothing"] = self.label_smoothing
+        return ", ".join(f"{name}={value!r}" for name, value in shown.items())

@@ -1,0 +1,238 @@
+"""What every classification loss shares: targets, shapes, ignored labels, weights, reduction.
+
+The conventions are those of `torch.nn.CrossEntropyLoss`, in one place. A loss supplies one value
+per sample; nothing else here or there reshapes, masks, weights or averages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from focalcal.errors import InputError
+
+REDUCTIONS = ("none", "mean", "sum")
+IGNORE_INDEX = -100
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Checked logits and targets of one call.
+
+    given: logits (N, C, d1..dk) in the caller's precision.
+    labels: (N, d1..dk) int64, or None with probability targets.
+    soft: (N, C, d1..dk) probabilities, smoothed if asked, or None with integer targets.
+    """
+
+    given: Tensor
+    labels: Tensor | None
+    soft: Tensor | None
+    weight: Tensor | None
+    ignore_index: int
+    smoothing: float
+    batched: bool
+
+    @property
+    def logits(self) -> Tensor:
+        """The logits in float32 or float64: half precision is widened."""
+        return self.given.to(self.precision)
+
+    @property
+    def precision(self) -> torch.dtype:
+        return compute_dtype(self.given)
+
+    @property
+    def n_classes(self) -> int:
+        return self.given.shape[1]
+
+    def safe_labels(self) -> Tensor:
+        """Labels with the ignored ones replaced by 0, so that they can index."""
+        return self.labels.masked_fill(self.labels == self.ignore_index, 0)
+
+    def row_weights(self) -> Tensor | None:
+        """Weight of each sample with integer targets, 0 where ignored; None if all weigh 1."""
+        if self.weight is None:
+            return None
+        return self.weight[self.safe_labels()].masked_fill(self.labels == self.ignore_index, 0)
+
+    def class_weights(self) -> Tensor | float:
+        """`weight` shaped to multiply (N, C, d1..dk)."""
+        if self.weight is None:
+            return 1.0
+        return self.weight.reshape(-1, *([1] * (self.given.ndim - 2)))
+
+    def distribution(self) -> Tensor:
+        """The target probabilities u (N, C, d1..dk), smoothed; ignored rows hold some class."""
+        if self.soft is not None:
+            return self.soft
+        onehot = F.one_hot(self.safe_labels(), self.n_classes).movedim(-1, 1)
+        onehot = onehot.to(self.logits.dtype)
+        if self.smoothing:
+            onehot = onehot * (1 - self.smoothing) + self.smoothing / self.n_classes
+        return onehot
+
+    def weighted(self, own: Tensor) -> Tensor:
+        """Each sample's value times the weight of its label."""
+        weight = self.row_weights()
+        return own if weight is None else own * weight
+
+    def expected(self, terms: Tensor) -> Tensor:
+        """Σ_k u_k w_k terms_k per sample, 0 where ignored; terms has the shape of the logits."""
+        if self.soft is not None:
+            return (terms * self.soft * self.class_weights()).sum(1)
+        value = self.weighted(terms.gather(1, self.safe_labels().unsqueeze(1)).squeeze(1))
+        if self.smoothing:
+            # In CrossEntropyLoss's two parts rather than through a dense u.
+            everyone = (terms * self.class_weights()).sum(1)
+            value = (1 - self.smoothing) * value + everyone * (self.smoothing / self.n_classes)
+        return value.masked_fill(self.labels == self.ignore_index, 0)
+
+    def scaled_by_weight(self, values: Tensor) -> Tensor:
+        """Values that are not a sum over classes, times Σ_k u_k w_k; 0 where ignored."""
+        if self.soft is not None:
+            return values if self.weight is None else values * self.expected(torch.ones_like(self.soft))
+        return self.weighted(values).masked_fill(self.labels == self.ignore_index, 0)
+
+    def denominator(self) -> Tensor | int:
+        """What `mean` divides by: Σ w_y over the kept samples; their number without integer labels.
+
+        With probability targets CrossEntropyLoss divides by the number of samples, weighted or not.
+        """
+        if self.labels is None:
+            return self.given.numel() // max(self.n_classes, 1)
+        weight = self.row_weights()
+        if weight is not None:
+            return weight.sum()
+        return (self.labels != self.ignore_index).sum()
+
+    def reduce(self, values: Tensor, reduction: str) -> Tensor:
+        """Per-sample weighted values to the asked reduction."""
+        if reduction == "none":
+            return values if self.batched else values.squeeze(0)
+        total = values.sum()
+        return total if reduction == "sum" else total / self.denominator()
+
+    def cross_entropies(self) -> Tensor:
+        """−ln p_y per sample (N, d1..dk) of integer targets, unweighted; 0 where ignored."""
+        return F.cross_entropy(
+            self.logits, self.labels, ignore_index=self.ignore_index, reduction="none"
+        )
+
+    def pointwise(self, function: Callable[[Tensor], Tensor]) -> Tensor:
+        """Σ_k u_k w_k function(−ln q_k) per sample, for a function with function(0) = 0."""
+        if self.soft is None and not self.smoothing:
+            return self.weighted(function(self.cross_entropies()))
+        return self.expected(function(-F.log_softmax(self.logits, 1)))
+
+
+def make_problem(
+    logits: Tensor,
+    target: Tensor,
+    *,
+    weight: Tensor | None = None,
+    ignore_index: int = IGNORE_INDEX,
+    label_smoothing: float = 0.0,
+    integer_only: str | None = None,
+) -> Problem:
+    """Check and bring into one shape; `integer_only` names a loss that refuses soft targets."""
+    if not logits.is_floating_point() or logits.ndim == 0:
+        raise InputError(
+            "expected floating-point logits (N, C) or (N, C, d1..dk), got "
+            f"{logits.dtype} of shape {tuple(logits.shape)}"
+        )
+    batched = logits.ndim > 1
+    if not batched:
+        logits, target = logits.unsqueeze(0), target.unsqueeze(0)
+    check_smoothing(label_smoothing)
+    n_classes = logits.shape[1]
+    precision = compute_dtype(logits)
+    if weight is not None:
+        if weight.shape != (n_classes,):
+            raise InputError(
+                f"expected one weight per class, shape ({n_classes},), got {tuple(weight.shape)}"
+            )
+        weight = weight.to(logits.device, precision)
+
+    if target.is_floating_point():
+        _check_soft(logits, target, ignore_index, integer_only)
+        soft = target.to(precision)
+        if label_smoothing:
+            soft = soft * (1 - label_smoothing) + label_smoothing / n_classes
+        return Problem(logits, None, soft, weight, ignore_index, 0.0, batched)
+    if target.dtype == torch.bool or target.is_complex():
+        raise InputError(
+            f"expected integer labels or probability targets, got dtype {target.dtype}; "
+            "convert with .long() or .float()"
+        )
+    if integer_only and label_smoothing:
+        raise InputError(f"{integer_only} takes no label smoothing, got {label_smoothing}")
+    if target.shape != logits.shape[:1] + logits.shape[2:]:
+        raise InputError(
+            f"expected labels of shape {tuple(logits.shape[:1] + logits.shape[2:])} for logits of "
+            f"shape {tuple(logits.shape)}, got {tuple(target.shape)}"
+        )
+    target = target.long()
+    _check_range(target, n_classes, ignore_index)
+    return Problem(logits, target, None, weight, ignore_index, float(label_smoothing), batched)
+
+
+def compute_dtype(logits: Tensor) -> torch.dtype:
+    """float64 stays; everything else is computed in float32."""
+    return torch.float64 if logits.dtype == torch.float64 else torch.float32
+
+
+def check_reduction(reduction: str, allowed: tuple[str, ...] = REDUCTIONS) -> str:
+    if reduction not in allowed:
+        raise InputError(f"expected reduction in {allowed}, got {reduction!r}")
+    return reduction
+
+
+def check_smoothing(label_smoothing: float) -> float:
+    if not 0.0 <= label_smoothing <= 1.0:
+        raise InputError(f"expected label_smoothing in [0, 1], got {label_smoothing}")
+    return float(label_smoothing)
+
+
+def values_are_visible(tensor: Tensor) -> bool:
+    """Whether looking at a tensor's numbers is free: not on a GPU, not traced, not under vmap."""
+    return (
+        tensor.device.type == "cpu"
+        and not torch.compiler.is_compiling()
+        and not torch._C._are_functorch_transforms_active()
+    )
+
+
+def _check_soft(logits: Tensor, target: Tensor, ignore_index: int, integer_only: str | None) -> None:
+    if integer_only:
+        raise InputError(
+            f"{integer_only} takes integer labels only, got {target.dtype} targets; "
+            "use FocalLoss for probability targets"
+        )
+    if target.shape != logits.shape:
+        raise InputError(
+            f"expected probability targets of the logits' shape {tuple(logits.shape)}, got "
+            f"{target.dtype} of shape {tuple(target.shape)}; for class labels use .long()"
+        )
+    if ignore_index >= 0:
+        raise InputError(
+            f"ignore_index ({ignore_index}) has no meaning with probability targets; drop it"
+        )
+
+
+def _check_range(labels: Tensor, n_classes: int, ignore_index: int) -> None:
+    if not values_are_visible(labels) or labels.numel() == 0:
+        return
+    lowest, highest = torch.aminmax(labels)
+    if lowest >= 0 and highest < n_classes:
+        return
+    wrong = ((labels < 0) | (labels >= n_classes)) & (labels != ignore_index)
+    if wrong.any():
+        at = wrong.nonzero()[0].tolist()
+        raise InputError(
+            f"expected labels in 0..{n_classes - 1} or ignore_index {ignore_index}, "
+            f"got {int(labels[tuple(at)])} at {at}"
+        )

@@ -1,0 +1,248 @@
+"""Focal losses that are a function of −ln p alone: fixed, sample-dependent and scheduled γ."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from focalcal._checks import check_gamma
+from focalcal.errors import InputError
+from focalcal.losses._base import Loss
+from focalcal.losses._pointwise import focal_value
+from focalcal.losses._problem import (
+    IGNORE_INDEX,
+    Problem,
+    check_reduction,
+    make_problem,
+    values_are_visible,
+)
+
+Steps = Sequence[tuple[float, float]]
+
+STEPS_53: Steps = ((0.2, 5.0), (1.0, 3.0))
+STEPS_532: Steps = ((0.2, 5.0), (0.5, 3.0), (1.0, 2.0))
+SCHEDULE_531: Steps = ((100 / 350, 5.0), (250 / 350, 3.0), (1.0, 1.0))
+SCHEDULE_532: Steps = ((100 / 350, 5.0), (250 / 350, 3.0), (1.0, 2.0))
+
+
+def focal_loss(
+    logits: Tensor,
+    target: Tensor,
+    gamma: float | Tensor,
+    *,
+    weight: Tensor | None = None,
+    ignore_index: int = IGNORE_INDEX,
+    label_smoothing: float = 0.0,
+    reduction: str = "mean",
+) -> Tensor:
+    """Focal loss, a drop-in for `torch.nn.functional.cross_entropy` (γ = 0 is cross-entropy).
+
+    FL = (1−p_y)^γ · (−ln p_y); with probability targets u, FL = Σ_k u_k (1−q_k)^γ (−ln q_k).
+    `mean` divides as cross_entropy does, never by the focal factor.
+
+    Args:
+        logits: (N, C), (N, C, d1..dk) or (C,); float16 and bfloat16 are computed in float32.
+        target: labels (N, d1..dk), or probabilities of the logits' shape.
+        gamma: γ > −1, one number or a tensor of the labels' shape; a constant in the backward pass.
+        weight: (C,), multiplies the term of each class.
+        ignore_index: label whose samples count for nothing.
+        label_smoothing: share of the target spread evenly over the classes.
+        reduction: "none", "mean" or "sum".
+
+    Returns:
+        A scalar, or the labels' shape with reduction "none". On a CUDA device a label out of range
+        gives NaN instead of an error.
+
+    Example:
+        >>> logits = torch.tensor([[2.0, 0.0, -1.0]])
+        >>> round(focal_loss(logits, torch.tensor([0]), gamma=2.0).item(), 6)
+        0.004162
+
+    Lin et al. 2017; gradient g(p_y, γ)(softmax − onehot): Mukhoti et al. 2020, Prop. 1.
+    """
+    check_reduction(reduction)
+    problem = make_problem(
+        logits,
+        target,
+        weight=weight,
+        ignore_index=ignore_index,
+        label_smoothing=label_smoothing,
+    )
+    gamma = _check_gammas(gamma, problem)
+    if not isinstance(gamma, Tensor) and gamma == 0:
+        return _cross_entropy(problem, reduction)
+    return problem.reduce(_focal_values(problem, gamma), reduction)
+
+
+class FocalLoss(Loss):
+    """Focal loss with one fixed γ: the module of `focal_loss`.
+
+    Example:
+        >>> loss = FocalLoss(gamma=3.0, label_smoothing=0.05)
+        >>> loss(torch.zeros(4, 10), torch.arange(4)).shape
+        torch.Size([])
+    """
+
+    def __init__(self, gamma: float, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.gamma = check_gamma(gamma)
+
+    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
+        problem = self.problem(logits, target)
+        if self.gamma == 0:
+            return _cross_entropy(problem, self.reduction)
+        return problem.reduce(_focal_values(problem, self.gamma), self.reduction)
+
+    def extra_repr(self) -> str:
+        return f"gamma={self.gamma}, {super().extra_repr()}"
+
+
+class LabelSmoothingLoss(FocalLoss):
+    """Cross-entropy with smoothed labels: u = (1−ε)·onehot + ε/C (Müller et al. 2019)."""
+
+    def __init__(self, smoothing: float = 0.05, **settings: Any) -> None:
+        super().__init__(gamma=0.0, label_smoothing=smoothing, **settings)
+
+
+class SampleDependentFocalLoss(Loss):
+    """Focal loss whose γ depends on the probability it is applied to (FLSD-53, called FLA-53 too).
+
+    γ is the value of the first step whose threshold lies above p, a constant in the backward pass;
+    with probability targets it is chosen per class k at q_k.
+
+    Args:
+        steps: ((threshold, γ), ...) with rising thresholds, the last 1; 53 by default.
+
+    Example:
+        >>> loss = SampleDependentFocalLoss(((0.25, 5.0), (1.0, 3.0)))
+        >>> loss(torch.zeros(1, 10), torch.tensor([0])).item()  # p = 0.1, so γ = 5
+        1.359...
+
+    Mukhoti et al. 2020, section 4; their code puts the first threshold at 0.2, their text at 0.19.
+    """
+
+    def __init__(self, steps: Steps = STEPS_53, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.steps = _check_steps(steps, "steps")
+
+    def gammas(self, p: Tensor) -> Tensor:
+        """γ at each probability p."""
+        gamma = torch.full_like(p, self.steps[-1][1])
+        for threshold, value in reversed(self.steps[:-1]):
+            gamma = torch.where(p < threshold, value, gamma)
+        return gamma
+
+    def values(self, problem: Problem) -> Tensor:
+        return problem.pointwise(lambda ce: focal_value(ce, self.gammas(torch.exp(-ce.detach()))))
+
+    def extra_repr(self) -> str:
+        return f"steps={self.steps}, {super().extra_repr()}"
+
+
+class ScheduledFocalLoss(FocalLoss):
+    """Focal loss whose γ falls in steps over the run (FLS-531, FLS-532).
+
+    Args:
+        schedule: ((share of the run, γ), ...) with rising shares, the last 1; by default γ = 5 for
+            the first 100 of 350 epochs, 3 for the next 150, then 1, in proportion for other runs.
+
+    Example:
+        >>> loss = ScheduledFocalLoss()
+        >>> loss.start_epoch(3, epochs=7)
+        >>> loss.gamma
+        3.0
+
+    Mukhoti et al. 2020, appendix. γ is part of `state_dict`.
+    """
+
+    def __init__(self, schedule: Steps = SCHEDULE_531, **settings: Any) -> None:
+        self.schedule = _check_steps(schedule, "schedule")
+        super().__init__(gamma=self.schedule[0][1], **settings)
+
+    def start_epoch(self, epoch: int, epochs: int) -> None:
+        if not 0 <= epoch < epochs:
+            raise InputError(f"expected 0 <= epoch < epochs, got epoch {epoch} of {epochs}")
+        self.gamma = next(gamma for share, gamma in self.schedule if epoch / epochs < share)
+
+    def get_extra_state(self) -> Tensor:
+        return torch.tensor(self.gamma, dtype=torch.float64)
+
+    def set_extra_state(self, state: Tensor) -> None:
+        self.gamma = check_gamma(float(state))
+
+
+def _cross_entropy(problem: Problem, reduction: str) -> Tensor:
+    value = F.cross_entropy(
+        problem.logits,
+        problem.labels if problem.soft is None else problem.soft,
+        weight=problem.weight,
+        ignore_index=problem.ignore_index,
+        label_smoothing=problem.smoothing,
+        reduction=reduction,
+    )
+    return value if reduction != "none" or problem.batched else value.squeeze(0)
+
+
+def _focal_values(problem: Problem, gamma: float | Tensor) -> Tensor:
+    dense = problem.soft is not None or problem.smoothing > 0
+    if not dense and _can_fuse(problem.given):
+        from focalcal.losses._triton import fused_focal
+
+        values = fused_focal(problem.given, problem.labels, gamma, problem.ignore_index)
+        return problem.weighted(values)
+    if dense and isinstance(gamma, Tensor):
+        gamma = gamma.unsqueeze(1)
+    return problem.pointwise(lambda ce: focal_value(ce, gamma))
+
+
+def _can_fuse(logits: Tensor) -> bool:
+    return (
+        logits.is_cuda
+        and logits.ndim == 2
+        and logits.numel() > 0
+        and logits.dtype != torch.float64
+        and logits.is_contiguous()
+        and not torch.compiler.is_compiling()
+        and not torch._C._are_functorch_transforms_active()
+        and _has_triton()
+    )
+
+
+@cache
+def _has_triton() -> bool:
+    return importlib.util.find_spec("triton") is not None
+
+
+def _check_gammas(gamma: float | Tensor, problem: Problem) -> float | Tensor:
+    if not isinstance(gamma, Tensor):
+        return check_gamma(gamma)
+    logits = problem.given
+    shape = logits.shape[:1] + logits.shape[2:]
+    if not problem.batched:
+        gamma = gamma.unsqueeze(0)
+    if gamma.shape != shape:
+        raise InputError(
+            f"expected gamma as one number or of the labels' shape {tuple(shape)}, "
+            f"got {tuple(gamma.shape)}"
+        )
+    gamma = gamma.detach().to(logits.device, problem.precision)
+    if values_are_visible(gamma) and not ((gamma > -1) & gamma.isfinite()).all():
+        raise InputError("expected every gamma to be finite and > -1; clamp it first")
+    return gamma
+
+
+def _check_steps(steps: Steps, name: str) -> tuple[tuple[float, float], ...]:
+    pairs = tuple((float(at), check_gamma(gamma)) for at, gamma in steps)
+    ends = [at for at, _ in pairs]
+    if not ends or ends != sorted(set(ends)) or ends[0] <= 0 or ends[-1] != 1:
+        raise InputError(
+            f"expected {name} ((end, gamma), ...) with rising ends in (0, 1], the last 1, "
+            f"got {steps}"
+        )
+    return pairs

@@ -1,1 +1,57 @@
-"""Post-hoc calibrators: fit(logits, y), predict_proba(logits), saved as JSON."""
+"""Post-hoc calibrators: fit(logits, y), predict_proba(logits), saved as JSON.
+
+>>> sorted(METHODS)[:2]
+['identity', 'temperature']
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from focalcal.calibrators import persistence as _persistence
+from focalcal.calibrators.base import Calibrator, Diagnostics
+from focalcal.calibrators.identity import Identity
+from focalcal.calibrators.temperature import TemperatureScaling
+from focalcal.errors import InputError
+
+METHODS: dict[str, type[Calibrator]] = {
+    kind.method: kind
+    for kind in (
+        Identity,
+        TemperatureScaling,
+    )
+}
+"""Every calibrator by its name on the command line and in saved files."""
+
+__all__ = [
+    "METHODS",
+    "Calibrator",
+    "Diagnostics",
+    "Identity",
+    "TemperatureScaling",
+    "load",
+    "make",
+]
+
+
+def make(name: str, **params: Any) -> Calibrator:
+    """An unfitted calibrator by its registered name.
+
+    >>> make("temperature", objective="ece")
+    TemperatureScaling(objective='ece')
+    """
+    if name not in METHODS:
+        raise InputError(f"expected a method of {', '.join(METHODS)}; got {name!r}")
+    kind = METHODS[name]
+    known = kind().get_params(deep=False)
+    unknown = [p for p in params if p not in known]
+    if unknown:
+        raise InputError(
+            f"expected settings of {name} ({', '.join(known)}), got {', '.join(unknown)}"
+        )
+    return kind(**params)
+
+
+def load(path: Any) -> Calibrator:
+    """A fitted calibrator from a file that `save` wrote; FileFormatError if it is anything else."""
+    return _persistence.load(path, METHODS)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
+from collections.abc import Callable
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -16,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from focalcal._arrays import Array, as_array, is_torch, log_softmax, namespace, to_numpy
 from focalcal._checks import check_labels, check_logits, check_weights
+from focalcal.calibrators._rows import map_rows
 from focalcal.errors import FitWarning, InputError
 
 FEW_SAMPLES_PER_CLASS = 10
@@ -120,10 +122,21 @@ class Calibrator(BaseEstimator):
         """Log-probabilities (N, K) of float logits (N, K), in array API operations only."""
         raise NotImplementedError
 
+    def _check_params(self) -> None:
+        """Refuse settings that make no sense; called by `fit` and after loading a file."""
+
+    def _state_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of the numeric `state` for `n_classes_` classes; loading checks them."""
+        return {}
+
+    def _check_state(self) -> None:
+        """Refuse loaded `state` of the right shape but with impossible values (InputError)."""
+
     def fit(self, logits: Any, y: Any, sample_weight: Any = None) -> Self:
         """Fit to calibration logits (N, K) and labels (N,); see the class for the objective."""
         if self.task not in ("auto", "multilabel"):
             raise InputError(f"expected task 'auto' or 'multilabel', got {self.task!r}")
+        self._check_params()
         logits = check_logits(logits)
         if self.task == "multilabel":
             return self._fit_labels(logits, y, sample_weight)
@@ -177,6 +190,21 @@ class Calibrator(BaseEstimator):
 
         save(self, path)
 
+    def to_torch(self) -> Any:
+        """This fitted map as a `torch.nn.Module`: logits in, probabilities out, no parameters."""
+        from focalcal.calibrators.to_torch import CalibratorModule
+
+        return CalibratorModule(self)
+
+    def to_onnx(self, path: Any, *, dtype: str = "float32", compute: str = "float64") -> None:
+        """Write this fitted map as an ONNX file, logits (N, K) to probabilities (N, K).
+
+        `dtype` is that of the file's input and output, `compute` of the arithmetic between.
+        """
+        from focalcal.calibrators.to_onnx import export
+
+        export(self, path, dtype=dtype, compute=compute)
+
     def _diagnose(
         self,
         data: FitData,
@@ -190,9 +218,9 @@ class Calibrator(BaseEstimator):
     ) -> Diagnostics:
         """Fill in what every calibrator shares: NLL before and after, class counts, few samples."""
         if before is None:
-            before = mean_nll(log_softmax(data.logits), data.labels, data.weights)
+            before = _blocked_nll(log_softmax, data)
         if after is None:
-            after = mean_nll(self._log_proba(data.logits), data.labels, data.weights)
+            after = _blocked_nll(self._log_proba, data)
         counts = data.counts()
         notes = list(warnings)
         missing = [i for i, c in enumerate(counts) if c == 0]
@@ -254,6 +282,20 @@ class Calibrator(BaseEstimator):
         xp = namespace(logits)
         columns = [getattr(c, what)(logits[:, j])[:, 1] for j, c in enumerate(self.labels_)]
         return xp.stack(columns, axis=1)
+
+
+def _blocked_nll(log_proba: Callable[[Array], Array], data: FitData) -> float:
+    """Mean NLL of a map on the fitting data, block by block: no copy of all the logits."""
+
+    def block(rows: slice) -> tuple[float, float]:
+        w = None if data.weights is None else data.weights[rows]
+        total = float(data.labels[rows].shape[0] if w is None else namespace(w).sum(w))
+        if total == 0:
+            return 0.0, 0.0
+        return total * mean_nll(log_proba(data.logits[rows]), data.labels[rows], w), total
+
+    loss, total = np.sum(map_rows(block, data.logits), axis=0)
+    return float(loss / total)
 
 
 def _on_device_of(values: Array, reference: Array) -> Array:

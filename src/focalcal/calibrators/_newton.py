@@ -1,0 +1,143 @@
+"""The best temperature by NLL: safeguarded Newton on β = 1/T, from blocked passes over the logits.
+
+The loss L(β) = mean[logsumexp(βz) − β z_y] is convex on β ≥ 0. Its optimum is at β = 0 exactly
+when L'(0) ≥ 0 (the logits are worse than chance) and at β = ∞ exactly when every label has the
+largest logit; both ends are recognised, not searched for.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+
+from focalcal._arrays import Array, namespace
+from focalcal.calibrators._rows import map_rows
+
+COLD = 1e4
+"""The lowest temperature is spread/COLD: one standard deviation of logits is then e^10000."""
+MAX_ITERATIONS = 100
+_SAMPLE_ROWS = 2000  # Newton starts from the optimum of so many rows: full passes are the cost
+
+
+@dataclasses.dataclass(frozen=True)
+class Moments:
+    """One pass at β: the loss, its first two derivatives, and its slope as β → ∞."""
+
+    loss: float
+    slope: float
+    curvature: float
+    slope_at_infinity: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Optimum:
+    """β = 1/T with the loss there; `kind` is inner, chance (β = 0), separable or flat."""
+
+    beta: float
+    loss: float
+    iterations: int
+    converged: bool
+    kind: str = "inner"
+
+
+def moments(logits: Array, labels: Array, weights: Array | None, beta: float) -> Moments:
+    """L(β), L'(β), L''(β): row sums in the precision of the logits, their mean in float64."""
+    xp = namespace(logits)
+
+    def block(rows: slice) -> np.ndarray:
+        z, y = logits[rows], labels[rows]
+        below = z - xp.max(z, axis=1, keepdims=True)  # ≤ 0, so exp never overflows
+        e = xp.exp(beta * below)
+        total = xp.sum(e, axis=1)
+        e *= below  # products in this order: 0 · (large · large) never becomes NaN
+        first = xp.sum(e, axis=1) / total
+        with np.errstate(over="ignore"):  # answered below, by OverflowError
+            second = xp.vecdot(e, below) / total
+        own = xp.take_along_axis(below, xp.astype(y, xp.int64)[:, None], axis=1)[:, 0]
+        first, second, own, total = (xp.astype(a, xp.float64) for a in (first, second, own, total))
+        rows_of = [xp.log(total) - beta * own, first - own, second - first * first, -own]
+        if weights is None:
+            return np.asarray([float(xp.sum(a)) for a in rows_of] + [float(y.shape[0])])
+        w = xp.astype(weights[rows], xp.float64)
+        return np.asarray([float(xp.sum(a * w)) for a in rows_of] + [float(xp.sum(w))])
+
+    sums = np.sum(map_rows(block, logits), axis=0)
+    loss, slope, curvature, last = (sums[:4] / sums[4]).tolist()
+    if not math.isfinite(curvature):
+        raise OverflowError
+    return Moments(loss, slope, max(curvature, 0.0), last)
+
+
+def fit_inverse_temperature(logits: Array, labels: Array, weights: Array | None) -> Optimum:
+    """The β ≥ 0 of lowest weighted mean NLL of softmax(βz), for logits (N, K), labels (N,)."""
+    xp = namespace(logits)
+    few = logits[:: max(1, logits.shape[0] // _SAMPLE_ROWS)]
+    unit = float(xp.max(xp.abs(few)))
+    try:
+        # Squares of logits outside these decades leave the range of float32.
+        if unit == 0 or 1e-9 < unit < 1e9:
+            return _fit((logits, labels, weights))
+    except OverflowError:
+        unit = float(xp.max(xp.abs(logits)))
+    best = _fit((logits / unit, labels, weights))
+    return dataclasses.replace(best, beta=best.beta / unit)
+
+
+def _fit(data: tuple[Any, ...]) -> Optimum:
+    logits, _, weights = data
+    step = logits.shape[0] // _SAMPLE_ROWS
+    start = 0.0
+    if step > 3:
+        few = tuple(None if a is None else a[::step] for a in data)
+        if weights is None or float(namespace(few[2]).sum(few[2])) > 0:
+            start = _search(few, 0.0, rough=True).beta
+    return _search(data, start)
+
+
+def _search(data: tuple[Any, ...], start: float, rough: bool = False) -> Optimum:
+    origin = None
+    iterations = 0
+    if start == 0:
+        origin = moments(*data, 0.0)
+        iterations = 1
+        if origin.curvature == 0:
+            return Optimum(1.0, origin.loss, 1, True, "flat")
+        if origin.slope >= 0:
+            return Optimum(0.0, origin.loss, 1, True, "chance")
+        start = -origin.slope / origin.curvature
+    tolerance = 1e-3 if rough else 1e-4  # Newton squares the error: the last step leaves 1e-8
+    low, high, beta, run, side = 0.0, math.inf, start, 0, 0.0
+    while iterations < MAX_ITERATIONS:
+        here = moments(*data, beta)
+        iterations += 1
+        if here.slope_at_infinity <= 0:
+            return _separable(data, rough)
+        low, high = (low, beta) if here.slope > 0 else (beta, high)
+        newton = -here.slope / here.curvature if here.curvature > 0 else math.inf
+        newton = math.copysign(newton, -here.slope)
+        if abs(newton) <= tolerance * beta:
+            # The quadratic model's own minimum: one pass less, and exact to the same order.
+            return Optimum(beta + newton, here.loss + here.slope * newton / 2, iterations, True)
+        # Far out on an exponential tail Newton crawls by equal steps: lengthen a repeated step.
+        run, side = (run + 1, newton) if newton * side > 0 else (0, newton)
+        following = beta + newton * 2.0 ** max(0, run - 3)
+        following = min(max(following, beta / 8), 8 * beta)
+        if not low < following < high:
+            following = math.sqrt(low * high) if low > 0 else high / 4
+        if low == 0 and origin is None and following < beta / 4:
+            origin = moments(*data, 0.0)
+            iterations += 1
+            if origin.slope >= 0:
+                return Optimum(0.0, origin.loss, iterations, True, "chance")
+        beta = following
+    return Optimum(beta, here.loss, iterations, False)
+
+
+def _separable(data: tuple[Any, ...], rough: bool) -> Optimum:
+    """Every label has the largest logit: colder is always better, so stop at the coldest."""
+    spread = math.sqrt(moments(*data, 0.0).curvature)
+    beta = (1.0 if rough else COLD) / spread if spread > 0 else 1.0
+    return Optimum(beta, moments(*data, beta).loss, 3, True, "separable")

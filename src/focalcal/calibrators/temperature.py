@@ -1,0 +1,131 @@
+"""Temperature scaling: one number divides all logits."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from focalcal._arrays import Array, log_softmax, namespace
+from focalcal.calibrators._newton import fit_inverse_temperature
+from focalcal.calibrators.base import Calibrator, FitData
+from focalcal.errors import InputError
+
+OBJECTIVES = ("nll", "ece", "adaptive_ece")
+TEMPERATURES = tuple((np.arange(1, 100) / 10).tolist())
+"""The search grid of Mukhoti et al. (2020) for ECE: 0.1, 0.2, …, 9.9."""
+
+
+class TemperatureScaling(Calibrator):
+    """p = softmax(z / T).
+
+    objective: "nll" (convex in 1/T: safeguarded Newton), or "ece" / "adaptive_ece" (the best of
+    `temperatures`, by default 0.1, 0.2, …, 9.9; the first of equals). bins: of the ECE.
+
+    Fitted: `temperature_`. It is infinite, with a warning, when the logits are worse than chance
+    on the calibration data; it stops at a ten-thousandth of the spread of the logits, with a
+    warning, when every calibration sample is classified correctly (colder is always better); and
+    it stays 1, with a warning, when all logits of every sample are equal.
+
+    >>> rng = np.random.default_rng(0)
+    >>> p = np.exp(z := rng.normal(size=(5000, 4))) / np.exp(z).sum(axis=1, keepdims=True)
+    >>> y = (p.cumsum(axis=1) < rng.random((5000, 1))).sum(axis=1)
+    >>> round(TemperatureScaling().fit(3 * z, y).temperature_, 1)
+    3.0
+
+    Guo et al. 2017, Sec. 4.2; the ECE search is Mukhoti et al. 2020.
+    """
+
+    method: ClassVar[str] = "temperature"
+    summary: ClassVar[str] = "one temperature for all logits, by NLL or by ECE"
+    preserves_accuracy: ClassVar[bool] = True
+    state: ClassVar[tuple[str, ...]] = ("temperature_",)
+
+    def __init__(
+        self,
+        objective: str = "nll",
+        temperatures: Sequence[float] | None = None,
+        bins: int = 15,
+        task: str = "auto",
+    ) -> None:
+        self.objective = objective
+        self.temperatures = temperatures
+        self.bins = bins
+        self.task = task
+
+    def _check_params(self) -> None:
+        check_objective(self.objective)
+        check_temperatures(self.temperatures, TEMPERATURES)
+
+    def _state_shapes(self) -> dict[str, tuple[int, ...]]:
+        return {"temperature_": ()}
+
+    def _check_state(self) -> None:
+        check_temperature(self.temperature_)
+
+    def _fit(self, data: FitData) -> dict[str, Any]:
+        if self.objective == "nll":
+            return self._fit_nll(data)
+        from focalcal.calibrators._grid import grid_search
+
+        temperatures = check_temperatures(self.temperatures, TEMPERATURES)
+        best = grid_search(data, self.objective, (0.0,), temperatures, self.bins)
+        self.temperature_ = best.temperature
+        return best.outcome(self.objective, temperatures=temperatures)
+
+    def _fit_nll(self, data: FitData) -> dict[str, Any]:
+        best = fit_inverse_temperature(data.logits, data.labels, data.weights)
+        self.temperature_ = 1.0 / best.beta if best.beta > 0 else math.inf
+        notes = {
+            "chance": "the logits are worse than chance on the calibration data, so the best "
+            "temperature is infinite and every prediction is uniform; check the labels",
+            "separable": "every calibration sample is classified correctly, so a lower temperature "
+            f"is always better; stopped at T = {self.temperature_:.3g}, use more data",
+            "flat": "all logits of each sample are equal, so every temperature gives the same "
+            "probabilities; kept T = 1",
+        }
+        warnings = [notes[best.kind]] if best.kind in notes else []
+        if not best.converged:
+            warnings.append(f"the search for T did not converge in {best.iterations} passes")
+        return {
+            "after": best.loss,
+            "iterations": best.iterations,
+            "converged": best.converged,
+            "at_edge": best.kind in ("chance", "separable"),
+            "warnings": tuple(warnings),
+        }
+
+    def _log_proba(self, logits: Array) -> Array:
+        return log_softmax(scaled(logits, self.temperature_))
+
+
+def scaled(logits: Array, temperature: float) -> Array:
+    """z/T with the row's largest logit moved to 0, so that tiny T cannot overflow."""
+    xp = namespace(logits)
+    return (logits - xp.max(logits, axis=-1, keepdims=True)) * (1.0 / temperature)
+
+
+def check_objective(objective: str) -> None:
+    if objective not in OBJECTIVES:
+        raise InputError(f"expected objective in {OBJECTIVES}, got {objective!r}")
+
+
+def check_temperature(temperature: float) -> None:
+    """Refuse temperatures of a file that are not positive (infinity is)."""
+    if not temperature > 0:
+        raise InputError(f"expected a positive temperature, got {temperature}")
+
+
+def check_temperatures(
+    temperatures: Sequence[float] | None, default: tuple[float, ...]
+) -> np.ndarray:
+    """The search grid as a float64 array of positive finite numbers."""
+    grid = np.asarray(default if temperatures is None else temperatures, dtype=np.float64)
+    if grid.ndim != 1 or len(grid) == 0 or not np.all((grid > 0) & np.isfinite(grid)):
+        raise InputError(
+            "expected temperatures as a non-empty list of positive numbers, "
+            f"got {np.array2string(grid, threshold=5)}"
+        )
+    return grid

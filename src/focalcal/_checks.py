@@ -53,7 +53,7 @@ def check_probs(probs: Any, name: str = "y_prob", *, sums: bool = True) -> Array
                 f"at {_where(at)}; pass logits through a softmax first"
             )
         probs = xp.clip(probs, 0, 1)
-    if sums and probs.ndim == 2:
+    if sums and probs.ndim == 2 and probs.shape[1] > 1:
         total = xp.sum(probs, axis=1)
         half = "float16" in str(given.dtype)
         tolerance = SUM_TOLERANCE[

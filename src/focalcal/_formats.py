@@ -11,6 +11,7 @@ import json
 import math
 import re
 import zipfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +67,10 @@ def _read_npz(path: Path) -> tuple[Table, dict[str, Any]]:
                     metadata = _parse_metadata(str(array), path)
                 else:
                     table[name] = array
-    except (zipfile.BadZipFile, EOFError, NotImplementedError, zipfile.zlib.error) as error:
+    except FileFormatError:
+        raise
+    # A damaged archive surfaces as almost any of these from deep inside zipfile.
+    except (zipfile.BadZipFile, zlib.error, OSError, EOFError, ValueError, RuntimeError) as error:
         raise FileFormatError(
             f"{path} is not a readable npz file ({error}); it may be truncated, write it again"
         ) from error

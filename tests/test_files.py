@@ -1,0 +1,78 @@
+"""Atomic writes: the old file survives every failure, and no temporary stays behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from focalcal._files import atomic_path, write_text
+
+
+def test_failure_keeps_the_old_file(tmp_path):
+    write_text(tmp_path / "a.txt", "old")
+
+    def fail():
+        with atomic_path(tmp_path / "a.txt") as temporary:
+            temporary.write_text("half")
+            raise RuntimeError("disk on fire")
+
+    with pytest.raises(RuntimeError):
+        fail()
+    assert (tmp_path / "a.txt").read_text() == "old"
+    assert [f.name for f in tmp_path.iterdir()] == ["a.txt"]
+
+
+def test_folders_are_made_and_permissions_are_ordinary(tmp_path):
+    write_text(tmp_path / "deep" / "er" / "a.txt", "text")
+    plain = tmp_path / "plain"
+    plain.touch()
+    assert (tmp_path / "deep/er/a.txt").stat().st_mode == plain.stat().st_mode
+
+
+def test_a_killed_writer_leaves_nothing_after_the_next_write(tmp_path):
+    write_text(tmp_path / "a.txt", "old")
+    code = f"""
+        import time
+        from focalcal._files import atomic_path
+        with atomic_path({str(tmp_path / "a.txt")!r}) as temporary:
+            temporary.write_text("half")
+            print("writing", flush=True)
+            time.sleep(60)
+    """
+    child = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(code)], stdout=subprocess.PIPE, text=True
+    )
+    assert child.stdout.readline() == "writing\n"
+    child.send_signal(signal.SIGKILL)
+    child.wait()
+    child.stdout.close()
+    assert (tmp_path / "a.txt").read_text() == "old"
+    assert len(list(tmp_path.iterdir())) == 2
+    write_text(tmp_path / "a.txt", "new")
+    assert [f.read_text() for f in tmp_path.iterdir()] == ["new"]
+
+
+def test_a_live_writer_is_left_alone(tmp_path):
+    with atomic_path(tmp_path / "a.txt") as first:
+        first.write_text("first")
+        write_text(tmp_path / "a.txt", "second")
+        assert first.exists()
+    assert (tmp_path / "a.txt").read_text() == "first"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_read_only_folder_is_an_os_error(tmp_path):
+    tmp_path.chmod(0o500)
+    with pytest.raises(PermissionError):
+        write_text(tmp_path / "a.txt", "text")
+
+
+def test_a_folder_that_is_a_file_is_an_os_error(tmp_path):
+    (tmp_path / "a").touch()
+    with pytest.raises(OSError, match="a"):
+        write_text(tmp_path / "a" / "b.txt", "text")

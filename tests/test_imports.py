@@ -1,0 +1,99 @@
+"""Imports go one way, and the light parts stay light."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import focalcal
+
+SOURCE = Path(focalcal.__file__).parent
+
+HEAVY = {"torch", "matplotlib", "plotly", "pandas", "dask", "distributed", "onnx", "pyarrow"}
+
+# What each part may import at module level; a name that is absent may import anything of ours.
+FOUNDATION = {"errors", "_arrays", "_blocks", "_checks", "_files"}
+ALLOWED = {
+    "errors": set(),
+    "_arrays": {"errors"},
+    "_checks": {"errors", "_arrays"},
+    "_files": {"errors"},
+    "_formats": FOUNDATION,
+    "provenance": {"__init__"},
+    "predictions": FOUNDATION | {"_formats"},
+    "maps": FOUNDATION,
+    "theory": FOUNDATION | {"maps"},
+    "bins": FOUNDATION,
+    "metrics": FOUNDATION | {"bins"},
+    "calibrators": FOUNDATION | {"maps", "bins", "metrics", "predictions", "__init__"},
+    "curvature": FOUNDATION | {"losses", "maps"},
+    "losses": FOUNDATION | {"curvature", "maps", "bins"},
+    "data": FOUNDATION,
+    "models": FOUNDATION,
+}
+
+
+def _part(path: Path) -> str:
+    relative = path.relative_to(SOURCE)
+    return relative.parts[0] if len(relative.parts) > 1 else relative.stem
+
+
+def _module_level_imports(path: Path) -> set[str]:
+    """Dotted names imported when the module is: bodies of functions and TYPE_CHECKING excluded."""
+    found: set[str] = set()
+    stack: list[ast.AST] = [ast.parse(path.read_text())]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            continue
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            continue
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            found.add(node.module)
+            if node.module == "focalcal":
+                found |= {f"focalcal.{alias.name}" for alias in node.names}
+        stack.extend(ast.iter_child_nodes(node))
+    return found
+
+
+PARTS = {_part(path) for path in SOURCE.rglob("*.py")}
+
+
+@pytest.mark.parametrize("part", ALLOWED)
+def test_imports_go_one_way(part):
+    for path in SOURCE.rglob("*.py"):
+        if _part(path) != part:
+            continue
+        names = {n.split(".")[1] for n in _module_level_imports(path) if n.startswith("focalcal.")}
+        ours = names & PARTS
+        extra = ours - ALLOWED[part] - {part}
+        assert not extra, f"{path.relative_to(SOURCE)} imports {sorted(extra)}"
+
+
+def test_no_module_imports_the_command_line():
+    for path in SOURCE.rglob("*.py"):
+        if _part(path) in ("cli", "__main__"):
+            continue
+        names = _module_level_imports(path)
+        assert not any(name.startswith("focalcal.cli") for name in names), path
+
+
+@pytest.mark.parametrize(
+    "module",
+    ["metrics", "maps", "bins", "predictions", "calibrators", "theory", "cli", "provenance"],
+)
+def test_light_modules_import_nothing_heavy(module):
+    code = (
+        f"import sys, focalcal.{module}\n"
+        f"print(*sorted({HEAVY!r} & {{m.split('.')[0] for m in sys.modules}}))"
+    )
+    out = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert out == []

@@ -197,6 +197,78 @@ def bin_samples(confidence: Any, correct: Any, edges: Any, weights: Any = None) 
     return Bins(edges, counts, sums, hits)
 
 
+def bin_columns(labels: Any, probs: Any, edges: Any, weights: Any = None) -> Bins:
+    """Count every class's probability into the same bins; a sample is correct for its label.
+
+    labels: (N,) integers, −1 for a sample of none of the classes; probs: (N, K); edges: (M+1,);
+    weights: (N,) or None.
+    Returns bins whose sums have shape (K, M).
+
+    >>> bin_columns([1], [[0.2, 0.8]], equal_width_edges(2)).correct_sums
+    array([[0., 0.],
+           [0., 1.]])
+    """
+    labels, probs = to_numpy(labels), to_numpy(probs)
+    edges = np.asarray(to_numpy(edges), dtype=np.float64)
+    weights = None if weights is None else to_numpy(weights).astype(np.float64, copy=False)
+    (n, k), m = probs.shape, len(edges) - 1
+    cells = np.arange(k)[:, None] * m
+
+    def block(rows: slice) -> np.ndarray:
+        columns, y = np.ascontiguousarray(probs[rows].T), labels[rows].astype(np.intp)
+        index = bin_index(columns, edges) + cells
+        w = None if weights is None else weights[rows]
+        each = None if w is None else np.broadcast_to(w, columns.shape).ravel()
+        mass = columns.ravel() if w is None else (columns * w).ravel()
+        some = np.flatnonzero(y >= 0)
+        hits = index[y[some], some]
+        return np.stack(
+            [
+                np.bincount(index.ravel(), weights=each, minlength=k * m),
+                np.bincount(index.ravel(), weights=mass, minlength=k * m),
+                np.bincount(hits, weights=None if w is None else w[some], minlength=k * m),
+            ]
+        )
+
+    parts = map_blocks(block, n, max(_BLOCK // k, 256))
+    counts, sums, hits = np.sum(parts, axis=0).reshape(3, k, m)
+    return Bins(edges, counts, sums, hits)
+
+
+def mean_gap(b: Bins) -> np.ndarray:
+    """Σ_b (n_b/n)·|gap_b|, for each leading axis of the bins."""
+    return np.abs(b.confidence_sums - b.correct_sums).sum(axis=-1) / b.total
+
+
+def max_gap(b: Bins) -> np.ndarray:
+    """Largest |gap_b| over the bins that are not empty."""
+    return ratio_or_zero(np.abs(b.confidence_sums - b.correct_sums), b.counts).max(axis=-1)
+
+
+def rms_gap(b: Bins) -> np.ndarray:
+    """Root of Σ_b (n_b/n)·gap_b²."""
+    return np.sqrt(squared_gap(b))
+
+
+def squared_gap(b: Bins) -> np.ndarray:
+    """Σ_b (n_b/n)·gap_b²."""
+    return ratio_or_zero((b.confidence_sums - b.correct_sums) ** 2, b.counts).sum(axis=-1) / b.total
+
+
+def debiased_gap(b: Bins) -> np.ndarray:
+    """Root of the debiased Σ_b (n_b/n)·gap_b², 0 where the estimate is negative."""
+    accuracy = ratio_or_zero(b.correct_sums, b.counts)
+    spare = b.counts - 1
+    variance = b.counts * accuracy * (1 - accuracy)
+    bias = np.divide(variance, spare, out=np.zeros_like(variance), where=spare > 0)
+    return np.sqrt(np.maximum(squared_gap(b) - bias.sum(axis=-1) / b.total, 0))
+
+
+def ratio_or_zero(top: np.ndarray, bottom: np.ndarray) -> np.ndarray:
+    """top/bottom, 0 where the bottom is 0: an empty bin adds nothing to a sum."""
+    return np.divide(top, bottom, out=np.zeros(np.shape(top)), where=bottom > 0)
+
+
 def _count_below(x: np.ndarray, inner: np.ndarray, out: np.ndarray) -> None:
     above = np.empty(x.shape, dtype=bool)
     for edge in inner:

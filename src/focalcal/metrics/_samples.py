@@ -36,6 +36,17 @@ def sample_weights(sample_weight: Any, n: int) -> np.ndarray | None:
     return to_numpy(check_weights(sample_weight, n)).astype(np.float64)
 
 
+def columns(y_true: Any, y_prob: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Labels and (N, K) probabilities in NumPy; (N,) becomes its one column."""
+    labels, probs = map(to_numpy, labels_and_probs(y_true, y_prob))
+    return one_column(labels, probs) if probs.ndim == 1 else (labels, probs)
+
+
+def one_column(labels: np.ndarray, probs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The forecast of an event as one class, 0, to which the events (y_true = 1) belong."""
+    return np.where(labels != 0, 0, -1), probs[:, None]
+
+
 def top_label(y_true: Any, y_prob: Any) -> tuple[np.ndarray, np.ndarray]:
     """(confidence, correct): (N,) floats and (N,) bools, checked."""
     probs = _prepare(y_prob)

@@ -1,0 +1,226 @@
+"""The focal calibration map Ψ^γ and the gradient factor g, from one log-space identity.
+
+With r(q) = −q·ln q/(1−q) and g(q,γ) = (1−q)^γ·(1 + γ·r(q)), the map is
+Ψ^γ(q)_i ∝ q_i/g(q_i,γ). It undoes focal-loss training: where the loss is minimised at q for true
+class probabilities p, Ψ^γ(q) = p.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from focalcal._arrays import Array, as_float, namespace
+from focalcal._checks import check_gamma
+from focalcal.maps._numerics import (
+    as_classes,
+    by_rows,
+    detach,
+    finite_or_zero,
+    log_deficit,
+    product_error,
+    safe_log,
+    sum_error,
+    widen,
+)
+
+FAR = -1e5
+"""A log-probability whose exponential is exactly 0 in float64, and which is still finite."""
+
+
+def focal_log_map(logits: Any, gamma: float) -> Array:
+    """Logits to calibrated log-probabilities, log Ψ^γ(softmax(z)).
+
+    log Ψ_i = log_softmax_i( log q_i − γ·log(1−q_i) − log1p(γ·r(q_i)) ),  q = softmax(z)
+
+    Args:
+        logits: (..., K), K ≥ 2, NumPy or torch; −inf marks an impossible class.
+        gamma: focal parameter γ > −1; 0 gives log_softmax.
+
+    Returns:
+        Log-probabilities (..., K), same kind and float dtype; gradients pass and stay finite. The
+        top class keeps its relative accuracy however close to 0 its log-probability is.
+
+    >>> import numpy as np
+    >>> np.exp(focal_log_map(np.log([[0.7744, 0.2256]]), gamma=1.0)).round(3)
+    array([[0.9, 0.1]])
+
+    Charoenphakdee et al., CVPR 2021, Eq. 10 (Ψ); Komisarenko and Kull, ECAI 2024, Prop. 4.
+    """
+    gamma = check_gamma(gamma)
+    return by_rows(lambda rows: _log_map_rows(rows, gamma), as_classes(logits, "logits"))
+
+
+def focal_map(p: Any, gamma: float) -> Array:
+    """Probabilities to calibrated probabilities, Ψ^γ(p)_i = h(p_i)/Σ_k h(p_k), h = p/g(p,γ).
+
+    Args:
+        p: probabilities (..., K), K ≥ 2; a row that does not sum to one is divided by its sum.
+        gamma: focal parameter γ > −1; 0 gives p back.
+
+    Returns:
+        Probabilities (..., K), same kind and float dtype. Exact zeros stay zeros.
+
+    >>> focal_map([0.7744, 0.2256], gamma=1.0).round(3)
+    array([0.9, 0.1])
+
+    Charoenphakdee et al., CVPR 2021, Eq. 10; Komisarenko and Kull, ECAI 2024, Prop. 4.
+    """
+    gamma = check_gamma(gamma)
+    return by_rows(lambda rows: _map_rows(rows, gamma), as_classes(p, "p"))
+
+
+def binary_focal_map(logit: Any, gamma: float) -> Array:
+    """The map for two classes as logit to logit, elementwise (also for multi-label problems).
+
+    logit Ψ(s) = (1+γ)s − [log1p(γ·a(s)) − log1p(γ·a(−s))],  a(s) = e^s·log1p(e^−s)
+
+    Args:
+        logit: any shape; s = log q/(1−q) of the positive class.
+        gamma: focal parameter γ > −1.
+
+    Returns:
+        The calibrated logit, same shape, kind and float dtype.
+
+    >>> round(float(binary_focal_map(1.0, gamma=2.0)), 4)
+    2.4643
+
+    Komisarenko and Kull, ECAI 2024, Prop. 3.
+    """
+    gamma = check_gamma(gamma)
+    given = as_float(logit)
+    xp = namespace(given)
+    s = widen(given)
+    size = xp.where(s < 0, -s, s)  # unlike abs, it has the right derivative at 0
+    odds = xp.exp(-size)  # odds against the likelier class
+    unlikely_r = odds * (size + xp.log1p(odds))
+    log_factors = _log_one_plus_gamma_r(odds, gamma) - xp.log1p(gamma * unlikely_r)
+    out = (1 + gamma) * size - log_factors
+    return xp.astype(xp.where(s < 0, -out, out), given.dtype)
+
+
+def gradient_factor(p: Any, gamma: float) -> Array:
+    """g(p,γ) = (1−p)^γ·(1 + γ·r(p)), r = −p·ln p/(1−p): focal gradient over cross-entropy gradient.
+
+    Args:
+        p: probability of the true class, any shape, values in [0, 1].
+        gamma: focal parameter γ > −1.
+
+    Returns:
+        g, same shape, kind and float dtype: 1 at p = 0; at p = 1 it is 0, 1 or infinite as γ is
+        positive, zero or negative.
+
+    >>> gradient_factor([0.0, 0.5, 1.0], gamma=1.0).round(4)
+    array([1.    , 0.8466, 0.    ])
+
+    Mukhoti et al., 2020, Prop. 1.
+    """
+    gamma = check_gamma(gamma)
+    given = as_float(p)
+    xp = namespace(given)
+    p = widen(given)
+    return xp.astype(power(1 - p, gamma) * (1 + gamma * loss_ratio(p)), given.dtype)
+
+
+def loss_ratio(p: Array) -> Array:
+    """r(p) = −p·ln p/(1−p) in float64: 0 at p = 0, 1 at p = 1, with finite gradients at both."""
+    xp = namespace(p)
+    likely = p > 0.5
+    ones = xp.ones_like(p)
+    omega = xp.where(likely, 1 - p, ones)
+    # odds against p; 1 − p is exact above one half, so nothing is lost near 1
+    near_one = 1 - log_deficit(omega / xp.where(likely, p, ones))
+    low = xp.where(likely, 0.5 * ones, p)
+    near_zero = -low * safe_log(low) / (1 - low)
+    return xp.where(likely, near_one, near_zero)
+
+
+def power(base: Array, exponent: float) -> Array:
+    """base^exponent for base ≥ 0 whose gradient at base = 0 is 0 where it would be infinite."""
+    xp = namespace(base)
+    if exponent == 0:
+        return xp.ones_like(base)
+    if exponent == 1:
+        return base
+    zero = base <= 0  # rounding may put 1 − p a hair below
+    safe = xp.where(zero, 1.0, base)
+    return xp.where(zero, 0.0 if exponent > 0 else xp.inf, safe**exponent)
+
+
+def _log_map_rows(z: Array, gamma: float) -> Array:
+    """log Ψ of float64 rows (M, K), measured from the two largest classes of each row.
+
+    Differences of log(1−q) between classes are log1p of positive, relatively exact numbers:
+    against the runner-up they never saturate, and what the top class needs is one number per row.
+    """
+    xp = namespace(z)
+    classes = xp.arange(z.shape[-1], device=z.device)
+    top = xp.argmax(z, axis=-1, keepdims=True)
+    is_top = classes == top
+    second = xp.argmax(xp.where(is_top, -xp.inf, detach(z)), axis=-1, keepdims=True)
+    z_top = xp.take_along_axis(z, top, axis=-1)
+    z_second = xp.take_along_axis(z, second, axis=-1)
+    # With every other class impossible (−inf) there is no runner-up to measure from.
+    anchor = xp.where(xp.isfinite(z_second), z_second, z_top)
+
+    gap = z_second - z_top
+    odds_second = xp.exp(gap)
+    x = xp.where(is_top, FAR, z - anchor)
+    e = xp.exp(x)
+    rest = xp.sum(xp.where(classes == second, 0.0, e), axis=-1, keepdims=True)
+    odds = odds_second * (1 + rest)
+    beside_second = 1 + odds_second * rest
+
+    q = e * (odds_second / (1 + odds))
+    far = FAR * xp.ones_like(detach(gap))
+    log_q = xp.maximum(x, far) + (xp.maximum(gap, far) - xp.log1p(odds))
+    log_factor = xp.log1p(gamma * (-q * log_q / (1 - q)))
+    log_factor_second = xp.take_along_axis(log_factor, second, axis=-1)
+    log_others = xp.log1p(-xp.expm1(x) * (odds_second / beside_second))  # log (1−q_k)/(1−q_2)
+    below_second = x - gamma * log_others + (log_factor_second - log_factor)
+
+    spread = xp.log1p(-rest * xp.expm1(gap) / beside_second)
+    tail = _log_one_plus_gamma_r(odds, gamma) - log_factor_second
+    second_to_top = (1 + gamma) * gap + gamma * spread + tail
+    correction = _rounding((z_second, z_top), gap, spread, tail, second_to_top, gamma)
+    weight = xp.exp(second_to_top) * (1 + correction)
+    log_norm = xp.log1p(weight * xp.sum(xp.exp(below_second), axis=-1, keepdims=True))
+    return xp.where(is_top, -log_norm, below_second + (second_to_top - log_norm))
+
+
+def _rounding(
+    ends: tuple[Array, Array], gap: Array, spread: Array, tail: Array, total: Array, gamma: float
+) -> Array:
+    """What rounding took from (1+γ)·gap + γ·spread + tail = total, with gap = ends[0] − ends[1].
+
+    The exponential of that sum is the whole of 1 − Ψ_top: near −700, half a unit in its last place
+    is the thirteenth digit of log Ψ_top.
+    """
+    second, top, gap, spread, tail, total = map(detach, (*ends, gap, spread, tail, total))
+    factor = 1 + gamma
+    main = factor * gap
+    side = gamma * spread
+    both = main + side
+    lost = factor * sum_error(second, -top, gap) + (gamma - (factor - 1)) * gap
+    lost = finite_or_zero(lost) + product_error(factor, gap, main)
+    lost = lost + product_error(gamma, spread, side)
+    return lost + sum_error(main, side, both) + sum_error(both, tail, total)
+
+
+def _map_rows(p: Array, gamma: float) -> Array:
+    xp = namespace(p)
+    zero = detach(p) == 0
+    # The factor 1/TINY in the gradient of the logarithm at zero meets a factor TINY from the
+    # exponential, so the gradient there is the true one.
+    out = xp.exp(_log_map_rows(safe_log(p), gamma))
+    out = out - detach(out) * zero
+    # For γ < 0 the stand-in for a zero takes visible mass from a class that is certain.
+    return out if gamma >= 0 else out / xp.sum(out, axis=-1, keepdims=True)
+
+
+def _log_one_plus_gamma_r(odds: Array, gamma: float) -> Array:
+    """log(1 + γ·r(q)) from the odds (1−q)/q, exact near r = 1 even as γ → −1."""
+    xp = namespace(odds)
+    deficit = log_deficit(odds)
+    if gamma >= 0:
+        return xp.log1p(gamma * (1 - deficit))
+    return xp.log((1 + gamma) - gamma * deficit)

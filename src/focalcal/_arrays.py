@@ -23,6 +23,8 @@ def as_array(x: Any) -> Array:
     """Arrays pass through untouched; lists, scalars, pandas and polars columns become NumPy."""
     if isinstance(x, np.ndarray) or is_torch(x):
         return x
+    if hasattr(x, "__array_namespace__") and not isinstance(x, np.generic):
+        return x  # any other array library, and the arrays that the ONNX exporter traces
     return np.asarray(x)
 
 

@@ -1,7 +1,7 @@
 """Post-hoc calibrators: fit(logits, y), predict_proba(logits), saved as JSON.
 
->>> sorted(METHODS)[:2]
-['identity', 'temperature']
+>>> "temperature" in METHODS
+True
 """
 
 from __future__ import annotations
@@ -10,7 +10,10 @@ from typing import Any
 
 from focalcal.calibrators import persistence as _persistence
 from focalcal.calibrators.base import Calibrator, Diagnostics
+from focalcal.calibrators.binary import BetaCalibration, PlattScaling
+from focalcal.calibrators.binning import BayesianBinning, HistogramBinning, IsotonicCalibration
 from focalcal.calibrators.identity import Identity
+from focalcal.calibrators.spline import SplineCalibration
 from focalcal.calibrators.temperature import TemperatureScaling
 from focalcal.errors import InputError
 
@@ -19,15 +22,27 @@ METHODS: dict[str, type[Calibrator]] = {
     for kind in (
         Identity,
         TemperatureScaling,
+        PlattScaling,
+        BetaCalibration,
+        IsotonicCalibration,
+        HistogramBinning,
+        BayesianBinning,
+        SplineCalibration,
     )
 }
 """Every calibrator by its name on the command line and in saved files."""
 
 __all__ = [
     "METHODS",
+    "BayesianBinning",
+    "BetaCalibration",
     "Calibrator",
     "Diagnostics",
+    "HistogramBinning",
     "Identity",
+    "IsotonicCalibration",
+    "PlattScaling",
+    "SplineCalibration",
     "TemperatureScaling",
     "load",
     "make",

@@ -1,0 +1,191 @@
+"""Binary calibrators for any number of classes: one-vs-rest, top-label, or plainly binary.
+
+A subclass maps log-odds to log-odds, column by column; here logits become columns of log-odds and
+calibrated columns become log-probabilities again. Log-odds never saturate, so neither step needs a
+clip: s = log p − log(1 − p) is finite for every finite logit.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, ClassVar
+
+import numpy as np
+
+from focalcal._arrays import Array, like, log_softmax, logsumexp, namespace, to_numpy
+from focalcal.calibrators.base import Calibrator, FitData
+from focalcal.errors import InputError
+
+MODES = ("ovr", "top-label")
+KEEP_ARGMAX = 1e-5
+"""Log-odds by which the top class stays ahead in top-label mode; float32 rounds about 1e-6."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Column:
+    """One binary problem: log-odds (N,), 0/1 outcomes (N,), weights (N,) > 0.
+
+    `prior` is the smoothed share of ones, strictly inside (0, 1): where data are silent it is
+    the guess, and with K classes the priors sum to one, so floors made from it never add up.
+    """
+
+    log_odds: np.ndarray
+    hits: np.ndarray
+    weights: np.ndarray
+    prior: float
+
+    @property
+    def floor(self) -> float:
+        """The smallest probability N samples support: one more sample of `prior` ones."""
+        return self.prior / (self.weights.sum() + 1)
+
+    @property
+    def ceiling(self) -> float:
+        return 1 - (1 - self.prior) / (self.weights.sum() + 1)
+
+
+class _AccuracyKept:
+    """True for an instance in top-label mode, False for the class and its default mode."""
+
+    def __get__(self, instance: Any, owner: type) -> bool:
+        return instance is not None and instance.mode == "top-label"
+
+
+class ColumnCalibrator(Calibrator):
+    """Base of calibrators of one log-odds at a time.
+
+    mode "ovr": each class against the rest, then rows are normalised; the predicted class may
+    change. mode "top-label": one map for the confidence of the predicted class; the other classes
+    share the rest in their old proportions, and the top class stays on top. Two classes in "ovr"
+    mode are one binary problem on s = z₁ − z₀.
+    """
+
+    preserves_accuracy: ClassVar[bool] = _AccuracyKept()  # type: ignore[assignment]
+    loss: ClassVar[str] = "nll"
+    """What `diagnostics_` compares before and after, summed over columns: "nll" or "brier"."""
+
+    mode: str
+
+    def _fit_columns(self, columns: list[Column]) -> dict[str, Any]:
+        """Learn the attributes named in `state`, one row per column; return diagnostics."""
+        raise NotImplementedError
+
+    def _calibrate(self, log_odds: Array) -> Array:
+        """Calibrated log-odds (N, J) of log-odds (N, J), finite, in array API operations."""
+        raise NotImplementedError
+
+    def _check_params(self) -> None:
+        if self.mode not in MODES:
+            raise InputError(f"expected mode 'ovr' or 'top-label', got {self.mode!r}")
+
+    @property
+    def _n_columns(self) -> int:
+        return self.n_classes_ if self.mode == "ovr" and self.n_classes_ > 2 else 1
+
+    def _fit(self, data: FitData) -> dict[str, Any]:
+        logits, labels, weights = data.numpy()
+        if data.weights is not None:
+            # Not of mean 1: floors and smoothing count samples, and weight 2 is two samples.
+            weights = to_numpy(data.weights).astype(np.float64)
+            used = weights > 0
+            logits, labels, weights = logits[used], labels[used], weights[used]
+        scores = self._scores(logits)
+        if self.mode == "top-label":
+            hits = (labels == np.argmax(logits, axis=1))[:, None]
+        elif self._n_columns == 1:
+            hits = (labels == 1)[:, None]
+        else:
+            hits = labels[:, None] == np.arange(self.n_classes_)
+        sides = max(self._n_columns, 2)
+        columns = [
+            Column(s, h, weights, float((weights @ h + 1) / (weights.sum() + sides)))
+            for s, h in zip(scores.T, hits.T.astype(np.float64))
+        ]
+        outcome = self._fit_columns(columns)
+        return {
+            "objective": self._objective(self.loss),
+            "before": self._loss(columns, scores),
+            "after": self._loss(columns, self._calibrate(scores)),
+            **outcome,
+        }
+
+    def _log_proba(self, logits: Array) -> Array:
+        xp = namespace(logits)
+        t = self._calibrate(self._scores(logits))
+        if self.mode == "top-label":
+            return _replace_top(logits, t)
+        if self._n_columns == 1:
+            return xp.concat([-softplus(t), -softplus(-t)], axis=1)
+        return log_softmax(-softplus(-t))
+
+    def _scores(self, logits: Array) -> Array:
+        """The columns (N, J) that are calibrated."""
+        if self.mode == "top-label":
+            return _top_log_odds(logits)
+        if self._n_columns == 1:
+            return logits[:, 1:] - logits[:, :1]
+        return log_odds(logits)
+
+    def _loss(self, columns: list[Column], scores: np.ndarray) -> float:
+        total = 0.0
+        for column, s in zip(columns, scores.T):
+            target = self._targets(column)
+            if self.loss == "brier":
+                each = (np.exp(-softplus(-s)) - target) ** 2
+            else:
+                each = softplus(s) - target * s
+            total += float(np.average(each, weights=column.weights))
+        return total
+
+    def _objective(self, loss: str) -> str:
+        if self.mode == "top-label":
+            return f"top-label {loss}"
+        return loss if self._n_columns == 1 else f"one-vs-rest {loss}"
+
+    def _targets(self, column: Column) -> np.ndarray:
+        return column.hits
+
+
+def softplus(x: Array) -> Array:
+    """log(1 + eˣ) without overflow."""
+    xp = namespace(x)
+    return xp.where(x > 0, x, xp.zeros_like(x)) + xp.log1p(xp.exp(-xp.abs(x)))
+
+
+def log_odds(logits: Array) -> Array:
+    """log p − log(1 − p) of every class, exact for the top class too.
+
+    For the top class 1 − p is the sum over the *other* classes: 1 − p itself would cancel.
+    """
+    xp = namespace(logits)
+    log_p = log_softmax(logits)
+    # Below the top p ≤ ½; the top entry is overwritten, and capped here to keep log1p finite.
+    p = xp.exp(xp.where(log_p < -0.5, log_p, xp.full_like(log_p, -0.5)))
+    return xp.where(_is_top(logits), _top_log_odds(logits), log_p - xp.log1p(-p))
+
+
+def _is_top(logits: Array) -> Array:
+    xp = namespace(logits)
+    top = xp.argmax(logits, axis=1, keepdims=True)
+    return top == like(np.arange(logits.shape[1]), top)
+
+
+def _without_top(logits: Array) -> Array:
+    xp = namespace(logits)
+    return xp.where(_is_top(logits), xp.full_like(logits, -xp.inf), logits)
+
+
+def _top_log_odds(logits: Array) -> Array:
+    xp = namespace(logits)
+    top = xp.max(logits, axis=1, keepdims=True)
+    return top - logsumexp(_without_top(logits), axis=1, keepdims=True)
+
+
+def _replace_top(logits: Array, t: Array) -> Array:
+    """The top class gets log-odds t (N, 1), at least what keeps it on top; the rest is rescaled."""
+    xp = namespace(logits)
+    others = _without_top(logits)
+    share = others - logsumexp(others, axis=1, keepdims=True)  # log of the others' proportions
+    least = xp.max(share, axis=1, keepdims=True) + KEEP_ARGMAX
+    t = xp.where(t > least, t, least)
+    return xp.where(_is_top(logits), -softplus(-t), share - softplus(t))

@@ -1,0 +1,62 @@
+"""Piecewise polynomials, one per column: the common form of steps, isotonic lines and splines."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from focalcal._arrays import Array, like, namespace
+from focalcal.errors import InputError
+
+
+def pack(edges: list[np.ndarray], pieces: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Pad ragged columns to one size, L = 2^m − 1 edges, as `evaluate` wants them.
+
+    edges[j]: (M_j,) increasing; pieces[j]: (M_j + 1, 1 + D). Padding repeats the last edge and the
+    last piece, so it changes no value. Returns (J, L) and (J, L + 1, 1 + D).
+    """
+    size = (1 << max(len(e) for e in edges).bit_length()) - 1
+    padded = [np.pad(e, (0, size - len(e)), "edge") if len(e) else np.zeros(size) for e in edges]
+    rows = [np.pad(p, ((0, size + 1 - len(p)), (0, 0)), "edge") for p in pieces]
+    return np.stack(padded).astype(np.float64), np.stack(rows).astype(np.float64)
+
+
+def check_shapes(edges: np.ndarray, columns: int, width: int) -> dict[str, tuple[int, ...]]:
+    """The shapes `edges_` and `pieces_` must have, given the length of the former."""
+    size = np.shape(edges)[-1] if np.ndim(edges) else 0
+    if size & (size + 1):
+        raise InputError(f"expected 2^m - 1 edges per column, got {size}")
+    return {"edges_": (columns, size), "pieces_": (columns, size + 1, width)}
+
+
+def evaluate(x: Array, edges: Array, pieces: Array) -> Array:
+    """Values at x (N, J): column j has edges (L,) and pieces (origin, c₀, c₁, …), L = 2^m − 1.
+
+    Piece i serves edges[i−1] < x ≤ edges[i] with Σ c_d (x − origin)^d, the ends are open. The
+    binary search is written out in m vectorised steps because no array library has one with
+    different edges per column, and ONNX has none at all.
+    """
+    xp = namespace(x)
+    columns, size = edges.shape
+    flat_edges = xp.reshape(like(edges, x), (-1,))
+    index = xp.zeros_like(x, dtype=xp.int64)
+    first = like(np.arange(columns) * size, index)
+    step = (size + 1) // 2
+    while step:
+        below = _take(flat_edges, index + (first + (step - 1))) < x
+        index = index + xp.where(below, step, 0)
+        step //= 2
+    index = index + like(np.arange(columns) * (size + 1), index)
+    width = pieces.shape[-1]
+    table = xp.reshape(like(pieces, x), (-1, width))
+    value = _take(table[:, width - 1], index)
+    if width > 2:
+        u = x - _take(table[:, 0], index)
+        for d in range(width - 2, 0, -1):
+            value = value * u + _take(table[:, d], index)
+    return value
+
+
+def _take(table: Array, index: Array) -> Array:
+    """table (M,) at index (N, J); the standard's `take` knows one-dimensional indices only."""
+    xp = namespace(index)
+    return xp.reshape(xp.take(table, xp.reshape(index, (-1,)), axis=0), (-1, index.shape[1]))

@@ -1,0 +1,246 @@
+"""Fitted calibrators as ONNX files, alone or attached to a network that is an ONNX file.
+
+The calibrator's own array code runs once on `OnnxArray`s, which record it; the file is then run
+and compared with NumPy before it gets its name, so a file that exists is a file that agrees.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from focalcal._arrays import log_softmax
+from focalcal._files import atomic_path
+from focalcal.calibrators.base import Calibrator, two_columns
+from focalcal.errors import FileFormatError, FocalcalError, InputError, MissingExtraError
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+OPSET = 18
+"""Fixed: ONNX Runtime 1.14 (February 2023) and later read it."""
+IR_VERSION = 8
+TOLERANCE = {"float64": 1e-6, "float32": 1e-5}
+"""Largest difference in probability from NumPy float64, by the precision of the arithmetic."""
+
+_EXAMPLES = 3  # rows of the traced batch; the check uses another number
+
+
+def export(
+    calibrator: Calibrator,
+    path: Any,
+    *,
+    dtype: str = "float32",
+    compute: str = "float64",
+    log: bool = False,
+) -> None:
+    """Write a fitted calibrator as an ONNX file: `logits` (N, K) to `probabilities` (N, K).
+
+    Arguments: `dtype` of input and output; `compute`, the precision in between ("float32" for
+    runtimes without double arithmetic; the result then differs by up to 1e-5); `log` writes
+    log-probabilities. A binary calibrator takes two columns, as `predict_proba` returns them.
+    """
+    model = build(calibrator, dtype=dtype, compute=compute, log=log)
+    verify(model, calibrator, dtype=dtype, compute=compute, log=log)
+    with atomic_path(path) as temporary:
+        temporary.write_bytes(model.SerializeToString())
+
+
+def build(
+    calibrator: Calibrator,
+    *,
+    dtype: str = "float32",
+    compute: str = "float64",
+    log: bool = False,
+    columns: int | None = None,
+    opset: int = OPSET,
+) -> ModelProto:
+    """The ONNX model of a fitted calibrator; `columns` is 1 or 0 for binary logits (N, 1), (N,)."""
+    check_is_fitted(calibrator, "n_classes_")
+    onnx = _import_onnx()
+    from focalcal.calibrators.onnx_graph import Graph
+
+    for name, value in (("dtype", dtype), ("compute", compute)):
+        if value not in TOLERANCE:
+            raise InputError(f"expected {name} 'float32' or 'float64', got {value!r}")
+    graph = Graph(compute)
+    k = calibrator.n_classes_ if columns is None else columns
+    # Values of an example batch steer nothing: any finite logits give the same graph.
+    example = _example_logits(_EXAMPLES, max(k, 1)).astype(dtype)
+    x = graph.input("logits", example if k else example[:, 0])
+    xp = x.__array_namespace__()
+    with np.errstate(all="ignore"):  # unselected branches of where()
+        y = _log_proba(calibrator, xp.astype(x, np.dtype(compute)))
+        graph.widest = np.dtype(dtype)
+        y = xp.astype(y if log else xp.exp(y), np.dtype(dtype))
+    graph.nodes.append(onnx.helper.make_node("Identity", [graph.name(y)], ["probabilities"]))
+    element = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    value = onnx.helper.make_tensor_value_info
+    model = onnx.helper.make_model(
+        onnx.helper.make_graph(
+            graph.nodes,
+            "focalcal",
+            [value("logits", element, ["N", k] if k else ["N"])],
+            [value("probabilities", element, ["N", y.shape[1]])],
+            graph.initializers,
+        ),
+        opset_imports=[onnx.helper.make_opsetid("", opset)],
+        ir_version=IR_VERSION,
+        producer_name="focalcal",
+    )
+    onnx.checker.check_model(model, full_check=True)
+    return model
+
+
+def attach_to_onnx(
+    model_path: Any,
+    calibrator: Calibrator,
+    out_path: Any,
+    *,
+    output: str | None = None,
+    log: bool = False,
+) -> None:
+    """Append a fitted calibrator to a network saved as ONNX; the result is one ONNX file.
+
+    Arguments: `output` names the network's logits (needed only if it has several outputs; the
+    others are kept). The new output is called `probabilities`, or `log_probabilities` with `log`.
+    """
+    onnx = _import_onnx()
+    try:
+        network = onnx.load(str(model_path))
+    except (FileNotFoundError, IsADirectoryError) as error:
+        raise FileFormatError(f"expected an ONNX file at {model_path}: {error}") from error
+    except Exception as error:  # protobuf raises its own DecodeError
+        raise FileFormatError(f"expected an ONNX file at {model_path}, got: {error}") from error
+    logits = _logits_output(network, output)
+    network = _at_opset(network, OPSET)
+    opset = _opset(network)
+    tensor = logits.type.tensor_type
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type).name
+    rank = len(tensor.shape.dim)
+    width = tensor.shape.dim[1].dim_value if rank == 2 else 0
+    columns = 0 if rank == 1 else 1 if width == 1 else None
+    if rank not in (1, 2) or (columns is None and width not in (0, calibrator.n_classes_)):
+        raise InputError(
+            f"expected a network with logits for {calibrator.n_classes_} classes, as fitted, "
+            f"got {logits.name} of rank {rank} and width {width}"
+        )
+    part = build(calibrator, dtype=dtype, log=log, columns=columns, opset=opset)
+    part = onnx.compose.add_prefix(part, "focalcal/")
+    final = "log_probabilities" if log else "probabilities"
+    for node in part.graph.node:
+        node.output[:] = [final if n == "focalcal/probabilities" else n for n in node.output]
+    part.graph.output[0].name = final
+    network.ir_version = part.ir_version = max(network.ir_version, IR_VERSION)
+    merged = onnx.compose.merge_models(
+        network,
+        part,
+        io_map=[(logits.name, "focalcal/logits")],
+        outputs=[o.name for o in network.graph.output if o.name != logits.name] + [final],
+    )
+    onnx.checker.check_model(merged)
+    with atomic_path(out_path) as temporary:
+        temporary.write_bytes(merged.SerializeToString())
+
+
+def verify(
+    model: ModelProto, calibrator: Calibrator, *, dtype: str, compute: str, log: bool
+) -> None:
+    """Run the model on another batch and compare with NumPy; FocalcalError if they differ."""
+    logits = _example_logits(_EXAMPLES + 4, calibrator.n_classes_).astype(dtype)
+    got = np.asarray(_run(model, logits), dtype=np.float64)
+    with np.errstate(all="ignore"):
+        expected = np.exp(_log_proba(calibrator, logits.astype(np.float64)))
+    if got.shape == expected.shape:
+        rows = np.max(np.abs((np.exp(got) if log else got) - expected), axis=1)
+        # In float32 a sample may fall on the other side of a jump; most samples may not.
+        worst = np.max(rows) if compute == "float64" else np.median(rows)
+    else:
+        worst = np.inf
+    if not worst <= TOLERANCE[compute]:
+        raise FocalcalError(
+            f"expected the ONNX file of {type(calibrator).__name__} to agree with NumPy to "
+            f"{TOLERANCE[compute]}, got a difference of {worst:.2g}; nothing was written, "
+            "please report this"
+        )
+
+
+@contextlib.contextmanager
+def temporary_model() -> Iterator[Path]:
+    """A path for an intermediate model, gone afterwards with the weights beside it."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder) / "model.onnx"
+
+
+def _log_proba(calibrator: Calibrator, logits: Any) -> Any:
+    """What `predict_log_proba` does after its checks, on any kind of array."""
+    if calibrator.task == "multilabel":
+        xp = logits.__array_namespace__()
+        columns = [_log_proba(c, logits[:, j])[:, 1] for j, c in enumerate(calibrator.labels_)]
+        return xp.stack(columns, axis=1)
+    return calibrator._log_proba(two_columns(logits))
+
+
+def _example_logits(n: int, k: int) -> np.ndarray:
+    return log_softmax(np.random.default_rng(0).normal(scale=3.0, size=(n, k)))
+
+
+def _run(model: ModelProto, logits: np.ndarray) -> np.ndarray:
+    """With onnxruntime where installed, else with onnx's own slow evaluator."""
+    try:
+        import onnxruntime
+    except ImportError:
+        from onnx.reference import ReferenceEvaluator
+
+        with np.errstate(all="ignore"):
+            return ReferenceEvaluator(model).run(None, {"logits": logits})[0]
+    session = onnxruntime.InferenceSession(
+        model.SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    return session.run(None, {"logits": logits})[0]
+
+
+def _logits_output(network: ModelProto, name: str | None) -> Any:
+    outputs = list(network.graph.output)
+    if name is None and len(outputs) == 1:
+        return outputs[0]
+    for candidate in outputs:
+        if candidate.name == name:
+            return candidate
+    raise InputError(
+        f"expected output= to name the logits among {[o.name for o in outputs]}, got {name!r}"
+    )
+
+
+def _opset(network: ModelProto) -> int:
+    return max([o.version for o in network.opset_import if o.domain in ("", "ai.onnx")] or [OPSET])
+
+
+def _at_opset(network: ModelProto, opset: int) -> ModelProto:
+    if _opset(network) >= opset:
+        return copy.copy(network)
+    onnx = _import_onnx()
+    try:
+        return onnx.version_converter.convert_version(network, opset)
+    except Exception as error:  # the converter raises RuntimeError, IndexError and others
+        raise FileFormatError(
+            f"expected a network of opset {opset} or later, got {_opset(network)}, and it could "
+            f"not be converted ({error}); export it again with a newer opset"
+        ) from error
+
+
+def _import_onnx() -> Any:
+    try:
+        import onnx
+        import onnx.compose
+        import onnx.version_converter
+    except ImportError as error:
+        raise MissingExtraError("onnx", "onnx", "writing an ONNX file") from error
+    return onnx

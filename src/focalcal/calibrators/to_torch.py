@@ -1,0 +1,150 @@
+"""Fitted calibrators as torch modules: the same array code, its constants held as buffers."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from focalcal._arrays import as_float
+from focalcal.calibrators.base import Calibrator, two_columns
+from focalcal.errors import InputError, MissingExtraError
+
+try:
+    import torch
+    from torch import Tensor, nn
+except ImportError as error:
+    raise MissingExtraError("torch", "torch", "a calibrator as a torch module") from error
+
+
+class CalibratorModule(nn.Module):
+    """A fitted calibrator as a module without parameters: logits in, probabilities out.
+
+    Fitted numbers are buffers, so they move with `.to(device)` and appear in `state_dict()`.
+    Gradients flow to the logits. Half precision logits are widened to float32, and so are the
+    buffers of a module cast to half precision, which would merge bin edges.
+
+    >>> import torch
+    >>> from focalcal.calibrators import PlattScaling
+    >>> calibrator = PlattScaling().fit(torch.randn(100, 2), torch.randint(2, (100,)))
+    >>> calibrator.to_torch()(torch.zeros(5, 2)).shape
+    torch.Size([5, 2])
+    """
+
+    def __init__(self, calibrator: Calibrator) -> None:
+        super().__init__()
+        check_is_fitted(calibrator, "n_classes_")
+        self.n_classes = calibrator.n_classes_
+        self.multilabel = calibrator.task == "multilabel"
+        self._calibrator = copy.deepcopy(calibrator)
+        self._scalars: list[str] = []
+        parts: dict[str, Calibrator] = {}
+        if self.multilabel:
+            parts = {f"label{j}": c for j, c in enumerate(calibrator.labels_)}
+        else:
+            for name in calibrator.state:
+                value = getattr(calibrator, name)
+                if isinstance(value, Calibrator):
+                    parts[name] = value
+                elif isinstance(value, (float, int, np.ndarray, np.number)):
+                    self.register_buffer(name, torch.as_tensor(value, dtype=torch.float64))
+                    if np.ndim(value) == 0:
+                        self._scalars.append(name)
+        self.parts = nn.ModuleDict({name: CalibratorModule(c) for name, c in parts.items()})
+        self.register_load_state_dict_post_hook(lambda module, _: module._read_scalars())
+
+    def forward(self, logits: Tensor) -> Tensor:
+        """Probabilities (N, K) of logits (N, K), or (N, 2) of binary logits (N,) or (N, 1)."""
+        if self.multilabel:
+            parts = self.parts.values()
+            return torch.stack([part(logits[:, j])[:, 1] for j, part in enumerate(parts)], dim=1)
+        return torch.exp(self.log_proba(logits))
+
+    def log_proba(self, logits: Tensor) -> Tensor:
+        """Log-probabilities, for losses and for products of many probabilities."""
+        if self.multilabel:
+            parts = self.parts.values()
+            columns = [part.log_proba(logits[:, j])[:, 1] for j, part in enumerate(parts)]
+            return torch.stack(columns, dim=1)
+        logits = two_columns(as_float(logits))
+        if logits.shape[1] != self.n_classes:
+            raise InputError(
+                f"expected logits for {self.n_classes} classes, as fitted, got {logits.shape[1]}"
+            )
+        return self._bound()._log_proba(logits)
+
+    def _bound(self) -> Calibrator:
+        """The calibrator with its arrays replaced by this module's buffers, wherever they are.
+
+        Scalars stay Python numbers: calibrators may branch on them, which a tensor would forbid
+        under `torch.export`.
+        """
+        bound = object.__new__(type(self._calibrator))
+        bound.__dict__.update(self._calibrator.__dict__)
+        for name, buffer in self._buffers.items():
+            if name not in self._scalars:
+                setattr(bound, name, buffer)
+        for name, part in self.parts.items():
+            setattr(bound, name, part._bound())
+        return bound
+
+    def _read_scalars(self) -> None:
+        for name in self._scalars:
+            setattr(self._calibrator, name, float(getattr(self, name)))
+
+    def _apply(self, fn: Any, recurse: bool = True) -> CalibratorModule:
+        exact = dict(self._buffers)
+        super()._apply(fn, recurse)
+        for name, buffer in self._buffers.items():
+            if buffer.dtype not in (torch.float32, torch.float64):
+                self._buffers[name] = exact[name].to(buffer.device, torch.float32)
+        return self
+
+    def extra_repr(self) -> str:
+        return repr(self._calibrator)
+
+
+class CalibratedModule(nn.Module):
+    """A network whose forward pass returns calibrated probabilities instead of logits.
+
+    `model` returns logits (N, K), (N,) or (N, 1); it is held, not copied, and keeps its training
+    mode and parameters. Calibration adds buffers only: there is nothing more to train.
+
+    >>> import torch
+    >>> from focalcal.calibrators import PlattScaling
+    >>> net = torch.nn.Linear(4, 2)
+    >>> x, y = torch.randn(100, 4), torch.randint(2, (100,))
+    >>> calibrator = PlattScaling().fit(net(x).detach(), y)
+    >>> CalibratedModule(net, calibrator)(x).sum(dim=1).allclose(torch.ones(100))
+    True
+    """
+
+    def __init__(self, model: nn.Module, calibrator: Calibrator, *, log: bool = False) -> None:
+        super().__init__()
+        self.model = model
+        self.calibrator = calibrator.to_torch()
+        self.log = log
+
+    def forward(self, *inputs: Any, **options: Any) -> Tensor:
+        """Probabilities (N, K), or log-probabilities if made with `log=True`."""
+        logits = self.model(*inputs, **options)
+        return self.calibrator.log_proba(logits) if self.log else self.calibrator(logits)
+
+    def to_onnx(self, path: str | Path, example: Any, **options: Any) -> None:
+        """Write network and calibrator as one ONNX graph; `options` go to `torch.onnx.export`.
+
+        `example` is one input batch or a tuple of inputs. torch's exporter needs onnxscript; a
+        network that is an ONNX file already needs only `focalcal.calibrators.attach_to_onnx`.
+        """
+        from focalcal.calibrators.to_onnx import attach_to_onnx, temporary_model
+
+        inputs = example if isinstance(example, tuple) else (example,)
+        with temporary_model() as model_path:
+            try:
+                torch.onnx.export(self.model, inputs, str(model_path), **options)
+            except ImportError as error:
+                raise MissingExtraError("onnxscript", "onnx", "exporting a network") from error
+            attach_to_onnx(model_path, self.calibrator._calibrator, path, log=self.log)

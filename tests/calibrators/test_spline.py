@@ -1,0 +1,87 @@
+"""The increasing spline: its identities, and its likelihood against a general optimiser."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.special import expit
+
+from focalcal.calibrators import PlattScaling, SplineCalibration
+from focalcal.calibrators._columns import Column
+from focalcal.calibrators.spline import _basis, _fit_spline, _padded
+from focalcal.errors import InputError
+
+
+@pytest.fixture(scope="module")
+def curved():
+    """Log-odds whose true map is strongly bent: f(s) = 4·tanh(s/2)."""
+    rng = np.random.default_rng(1)
+    s = rng.normal(scale=2, size=5000)
+    return s, (rng.random(5000) < expit(4 * np.tanh(s / 2))).astype(int)
+
+
+def test_spline_finds_a_bent_map_that_platt_cannot(curved):
+    s, y = curved
+    truth = expit(4 * np.tanh(s / 2))
+    spline = SplineCalibration().fit(s, y)
+    platt = PlattScaling().fit(s, y)
+    error = np.mean(np.abs(spline.predict_proba(s)[:, 1] - truth))
+    assert error < 0.01
+    assert error < 0.5 * np.mean(np.abs(platt.predict_proba(s)[:, 1] - truth))
+
+
+def test_spline_increases_and_has_straight_tails(curved):
+    calibrator = SplineCalibration(n_knots=9, shrinkage=0.0).fit(*curved)
+    grid = np.linspace(-50, 50, 5001)
+    log_p = calibrator.predict_log_proba(grid)
+    t = log_p[:, 1] - log_p[:, 0]
+    assert np.diff(t).min() >= 0
+    np.testing.assert_allclose(np.diff(t[:500], 2), 0, atol=1e-9)
+    np.testing.assert_allclose(np.diff(t[-500:], 2), 0, atol=1e-9)
+
+
+def test_strong_shrinkage_leaves_the_straight_line(curved):
+    s, y = curved
+    line = PlattScaling().fit(s, y)  # its smoothed labels move it by about 1/n
+    spline = SplineCalibration(shrinkage=1e9).fit(s, y)
+    np.testing.assert_allclose(spline.predict_proba(s), line.predict_proba(s), atol=2e-3)
+
+
+def test_pieces_equal_the_fitted_b_spline(curved):
+    # Independent: the basis matrix of scipy times β, not the polynomial pieces we keep.
+    s, y = curved
+    knots = np.array([-3.0, -1.0, 0.5, 2.0])
+    column = Column(s, y.astype(float), np.ones(len(s)), 0.5)
+    beta, fit = _fit_spline(s, column, knots, 1.0)
+    assert fit.converged
+    assert len(beta) == len(_padded(knots)) - 4
+    from focalcal.calibrators._piecewise import evaluate, pack
+    from focalcal.calibrators.spline import _pieces
+
+    edges, pieces = _pieces(knots, beta, 1.0, 0.0)
+    grid = np.linspace(-6, 6, 301)
+    got = evaluate(grid[:, None], *pack([edges], [pieces]))[:, 0]
+    np.testing.assert_allclose(got, _basis(grid, knots) @ beta, atol=1e-9)
+
+
+def test_greville_points_give_the_identity():
+    knots = np.array([-2.0, 0.0, 1.0, 5.0])
+    padded = _padded(knots)
+    greville = np.array([padded[j + 1 : j + 4].mean() for j in range(len(padded) - 4)])
+    grid = np.linspace(-9, 9, 101)
+    np.testing.assert_allclose(_basis(grid, knots) @ greville, grid, atol=1e-9)
+
+
+def test_constant_scores_and_reversed_scores_fall_back_to_a_line(curved):
+    s, y = curved
+    constant = SplineCalibration().fit(np.full(40, 0.7), np.arange(40) % 4 == 0)
+    np.testing.assert_allclose(constant.predict_proba(np.array([0.7]))[0, 1], 0.25, atol=1e-3)
+    backwards = SplineCalibration().fit(-s, y)
+    p = backwards.predict_proba(s)[:, 1]
+    np.testing.assert_allclose(p, y.mean(), atol=1e-6)  # the best increasing map is constant
+
+
+@pytest.mark.parametrize("settings", [{"n_knots": 1}, {"n_knots": 2.5}, {"shrinkage": -1.0}])
+def test_settings_that_make_no_sense_are_refused(settings, curved):
+    with pytest.raises(InputError, match="expected a"):
+        SplineCalibration(**settings).fit(*curved)

@@ -39,7 +39,13 @@ from focalcal.metrics.selective import (
 )
 from focalcal.metrics.smooth import smooth_ece
 from focalcal.metrics.streaming import CalibrationStats, Streamed, StreamedEvaluation
-from focalcal.metrics.summary import CalibrationTest, Estimate, Evaluation, evaluate
+from focalcal.metrics.summary import (
+    CalibrationTest,
+    Estimate,
+    Evaluation,
+    calibration_test,
+    evaluate,
+)
 
 __all__ = [
     "BrierDecomposition",
@@ -61,6 +67,7 @@ __all__ = [
     "bootstrap",
     "brier",
     "brier_decomposition",
+    "calibration_test",
     "classwise_ece",
     "confidence_gap",
     "correctness_split",

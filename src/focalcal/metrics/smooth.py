@@ -10,7 +10,7 @@ from focalcal.metrics import _samples
 from focalcal.metrics._ordered import Ordered, in_order
 
 _FIRST_GRID = 1 << 10
-_LAST_GRID = 1 << 18
+_LAST_GRID = 1 << 16
 _CELLS_PER_BANDWIDTH = 8
 
 
@@ -37,6 +37,8 @@ def smooth_ece(y_true: Any, y_prob: Any, *, sample_weight: Any = None) -> float:
 def smooth(o: Ordered, steps: int = 26) -> np.ndarray:
     """The smooth error of each row of weights, to within 2^−steps."""
     excess, total = o.excess, o.total[..., None]
+    if not excess.any():
+        return np.zeros(excess.shape[:-1])
     grid = _FIRST_GRID
     while True:
         sigma = _fixed_point(_deposit(o.confidence, excess / total, grid), steps)
@@ -78,14 +80,12 @@ def _fixed_point(coefficients: np.ndarray, steps: int) -> np.ndarray:
         return np.abs(smoothed).sum(axis=-1) - sigma
 
     low = np.zeros(coefficients.shape[:-1])
-    # The sum of absolute masses bounds smECE_σ for every σ; at σ = 1 it is at most 1.
-    high = np.ones_like(low)
-    at_low, at_high = np.full_like(low, np.inf), rest(high)
+    high = np.ones_like(low)  # residuals are at most 1, and smoothing does not enlarge their sum
+    at_low, at_high = rest(low), rest(high)
     for _ in range(steps):
         middle = (low + high) / 2
         value = rest(middle)
         up = value > 0
         low, at_low = np.where(up, middle, low), np.where(up, value, at_low)
         high, at_high = np.where(up, high, middle), np.where(up, at_high, value)
-    step = np.where(np.isfinite(at_low), at_low / (at_low - at_high), 0.0)
-    return low + (high - low) * step
+    return low + (high - low) * at_low / (at_low - at_high)

@@ -143,20 +143,15 @@ def evaluate(
 
     sizes = _sizes(sample)
     metrics = {
-        name: _estimate(name, values[name], draws[name], level, sizes.get(name, n))
+        name: estimate(name, values[name], draws[name], level, sizes.get(name, n))
         for name in values
     }
-    null = consistency_values(sample, resamples, seed)
-    observed = values["ece"]
-    # Counting the observed value among the draws keeps the test exact for any number of them.
-    p_value = (1 + np.count_nonzero(null >= observed * (1 - 1e-12))) / (resamples + 1)
-    test = CalibrationTest(observed, float(p_value), float(null.mean()), resamples)
     edges = _bins.equal_width_edges(bins)
     return Evaluation(
         n=n,
         n_classes=n_classes,
         metrics=metrics,
-        test=test,
+        test=_test(sample, values["ece"], resamples, seed),
         reliability=_bins.bin_samples(sample.confidence, sample.correct, edges, sample.weights),
         threshold=threshold,
         level=level,
@@ -166,7 +161,41 @@ def evaluate(
     )
 
 
-def _estimate(name: str, value: float, draws: np.ndarray, level: float, n: int) -> Estimate:
+def calibration_test(
+    y_true: Any,
+    y_prob: Any,
+    *,
+    bins: int = 15,
+    sample_weight: Any = None,
+    resamples: int = 1000,
+    seed: int = 0,
+) -> CalibrationTest:
+    """Test the hypothesis "calibrated": could data that obey their confidences look like this?
+
+    Correctness is drawn from the confidences `resamples` times; the p-value is the share of draws,
+    the data counted among them, whose ECE is at least that of the data.
+
+    >>> calibration_test([0] * 30, [0.9] * 30, resamples=99).p_value
+    0.01
+
+    Bröcker & Smith 2007; Vaicenavicius et al. 2019.
+    """
+    sample = read_sample(
+        y_true, y_prob, ["ece"], bins=bins, threshold=1.0, sample_weight=sample_weight
+    )
+    value = point_values(sample, ["ece"])["ece"]
+    return _test(sample, value, check_resamples(resamples), seed)
+
+
+def _test(sample: Sample, value: float, resamples: int, seed: int) -> CalibrationTest:
+    null = consistency_values(sample, resamples, seed)
+    # A draw equal to the data but for rounding counts as equal.
+    p_value = (1 + np.count_nonzero(null >= value * (1 - 1e-12))) / (resamples + 1)
+    return CalibrationTest(value, float(p_value), float(null.mean()), resamples)
+
+
+def estimate(name: str, value: float, draws: np.ndarray, level: float, n: int) -> Estimate:
+    """The basic bootstrap interval of a named metric; see `evaluate`."""
     draws = draws[~np.isnan(draws)]
     if math.isnan(value) or not math.isfinite(value) or len(draws) < 2:
         return Estimate(value, float("nan"), float("nan"), n)

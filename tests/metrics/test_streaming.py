@@ -1,0 +1,193 @@
+"""Streaming equals one pass, merging equals streaming, bounds hold, JSON is strict."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from focalcal import metrics
+from focalcal.errors import FileFormatError, InputError
+from focalcal.metrics import CalibrationStats
+
+BOUNDED = ("adaptive_ece", "ks_error", "auroc_of_confidence", "smooth_ece")
+
+
+def stats_of(y, p, w=None, **options):
+    return CalibrationStats(1 if p.ndim == 1 else p.shape[1], **options).update(y, p, w)
+
+
+def in_batches(y, p, w=None, size=37):
+    stats = CalibrationStats(1 if p.ndim == 1 else p.shape[1])
+    for i in range(0, len(y), size):
+        stats.update(y[i : i + size], p[i : i + size], None if w is None else w[i : i + size])
+    return stats
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_stream_equals_one_pass(case, weighted):
+    y, p = case
+    w = np.random.default_rng(0).random(len(y)) if weighted else None
+    result = in_batches(y, p, w).compute()
+    once = metrics.evaluate(y, p, sample_weight=w, resamples=2)
+    assert result.n == len(y)
+    for name, streamed in result.metrics.items():
+        expected = once[name].value
+        close = pytest.approx(expected, abs=streamed.error_bound + 1e-7, nan_ok=True)
+        assert streamed.value == close, name
+        assert (streamed.error_bound > 0) <= (name in BOUNDED)
+        if name not in BOUNDED:
+            assert streamed.value == pytest.approx(expected, abs=1e-12, nan_ok=True), name
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_bounds_hold_and_are_useful(seed, draw):
+    rng = np.random.default_rng(seed)
+    y, p = draw(rng, 20_000, 4, scale=1 + 2 * seed)
+    if seed % 2:
+        p = p.astype(np.float32)
+    result = in_batches(y, p, size=7000).compute()
+    for name in BOUNDED:
+        exact = getattr(metrics, name)(y, p)
+        streamed = result[name]
+        assert abs(streamed.value - exact) <= streamed.error_bound + 1e-9, name
+        assert streamed.error_bound < 0.005, name
+
+
+def test_saturated_confidences_are_ties_and_exact():
+    # Confidence exactly 0 and 1 have cells of their own, so nothing about them is uncertain.
+    y = np.array([1, 0, 1, 1, 0, 0])
+    p = np.array([1.0, 1.0, 1.0, 0.0, 0.0, 0.0])
+    result = stats_of(y, p).compute()
+    for name in BOUNDED:
+        assert result[name].error_bound == 0
+        assert result[name].value == pytest.approx(getattr(metrics, name)(y, p), abs=1e-9)
+
+
+def test_merge_equals_stream(case):
+    y, p = case
+    parts = [stats_of(y[i::3], p[i::3]) for i in range(3)]
+    merged = parts[0].merge(parts[1]).merge(parts[2]).compute()
+    whole = stats_of(y, p).compute()
+    for name, streamed in whole.metrics.items():
+        assert merged[name].value == pytest.approx(streamed.value, abs=1e-7, nan_ok=True)
+        assert merged[name].error_bound == pytest.approx(streamed.error_bound, abs=1e-12)
+    assert merged.n == whole.n
+
+
+def test_merge_needs_the_same_settings():
+    with pytest.raises(InputError, match="same settings"):
+        CalibrationStats(3).merge(CalibrationStats(3, bins=10))
+
+
+def test_json_round_trip_is_exact(case):
+    y, p = case
+    stats = stats_of(y, p, bins=9, threshold=0.9)
+    again = CalibrationStats.from_json(stats.to_json())
+    assert again.to_json() == stats.to_json()
+    assert repr(again.compute().metrics) == repr(stats.compute().metrics)
+
+
+def test_float64_sums_where_float32_fails():
+    """Elsewhere counts kept in float32 stop growing at 2^24 and ECE falls to 0 at 4e7 samples.
+
+    Here 200,000 samples of weight 200 are 4e7; the sums still move by single samples after that.
+    """
+    n = 200_000
+    y = (np.arange(n) % 10 < 7).astype(np.int64)
+    p = np.full(n, 0.9, dtype=np.float32)
+    assert metrics.ece(y, p, sample_weight=np.full(n, 200.0)) == pytest.approx(0.2, abs=1e-7)
+    stats = CalibrationStats(1)
+    for _ in range(3):
+        stats.update(y, p, np.full(n, 2000.0))
+    before = stats.compute()
+    assert before["ece"].value == pytest.approx(0.2, abs=1e-7)
+    after = stats.update([0], [0.9]).compute()
+    change = after.reliability.counts.sum() - before.reliability.counts.sum()
+    assert change == 1.0
+    running = np.float32(2**24)
+    assert running + np.float32(1) == running  # the fault, for the record
+
+
+def test_zero_probability_survives_merging_and_json():
+    stats = stats_of(np.array([0, 1]), np.array([[0.0, 1.0], [0.2, 0.8]]))
+    result = CalibrationStats.from_json(stats.to_json()).compute()
+    assert result["nll"].value == np.inf
+    assert result["nll_wrong"].value == np.inf
+    assert result["nll_right"].value == pytest.approx(-np.log(0.8))
+
+
+def test_state_does_not_grow(rng, draw):
+    stats = CalibrationStats(10)
+    size = len(stats.to_json())
+    y, p = draw(rng, 20_000, 10)
+    stats.update(y, p)
+    arrays = [getattr(b, part) for b in stats._tables().values() for part in ("counts",)]
+    assert sum(a.size for a in arrays) == 15 + 150 + stats._fine.counts.size
+    assert len(stats.to_json()) < 12 * size
+
+
+def test_needs_samples_and_matching_classes():
+    with pytest.raises(InputError, match="at least one sample"):
+        CalibrationStats(3).compute()
+    with pytest.raises(InputError, match="expected y_prob with 3 classes"):
+        CalibrationStats(3).update([0], [[0.5, 0.5]])
+    with pytest.raises(InputError, match="expected y_prob with 3 classes"):
+        CalibrationStats(3).update([0], [0.5])
+    for bad in (0, 1.5, True):
+        with pytest.raises(InputError, match="whole number of classes"):
+            CalibrationStats(bad)
+    stats = CalibrationStats(2)
+    with pytest.raises(InputError, match="row 1"):
+        stats.update([0, 5], [[0.5, 0.5], [0.5, 0.5]])
+    assert stats.n == 0
+
+
+def change(**fields):
+    def edit(state):
+        for key, value in fields.items():
+            if value is None:
+                del state[key]
+            else:
+                state[key] = value
+        return json.dumps(state)
+
+    return edit
+
+
+def change_sums(value):
+    def edit(state):
+        state["sums"]["brier"] = value
+        return json.dumps(state)
+
+    return edit
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (lambda s: "not json", "expected JSON"),
+        (lambda s: "[1]", "format"),
+        (change(format="other"), "format"),
+        (change(version=99), "expected version 1, got 99"),
+        (change(n=None), r"missing \['n'\]"),
+        (change(more=1), r"unknown \['more'\]"),
+        (change(n=-1), "whole number >= 0"),
+        (change(n=1.5), "whole number >= 0"),
+        (change(bins=0), "valid settings"),
+        (change(n_classes="two"), "valid settings"),
+        (change(threshold="high"), "valid settings"),
+        (change(bins=3), "shape"),
+        (change(sums={}), "wrong fields in sums"),
+        (change(fixed=[]), "wrong fields in fixed"),
+        (change_sums(float("nan")), "finite numbers >= 0 in sums.brier"),
+        (change_sums(-1.0), "finite numbers >= 0 in sums.brier"),
+        (change_sums("x"), "expected numbers in sums.brier"),
+        (change_sums([1.0]), "shape"),
+    ],
+)
+def test_damaged_json_is_refused(edit, message):
+    state = json.loads(stats_of(np.array([0, 1]), np.array([[0.6, 0.4], [0.3, 0.7]])).to_json())
+    with pytest.raises(FileFormatError, match=message):
+        CalibrationStats.from_json(edit(state))

@@ -1,0 +1,120 @@
+"""`evaluate`: completeness, coverage of its intervals, level of its test, JSON."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from focalcal import metrics
+from focalcal.errors import InputError
+from focalcal.metrics.summary import estimate
+
+FLOATS = (
+    "accuracy",
+    "error",
+    "nll",
+    "brier",
+    "ece",
+    "mce",
+    "adaptive_ece",
+    "ace",
+    "rms_calibration_error",
+    "classwise_ece",
+    "debiased_ece",
+    "smooth_ece",
+    "ks_error",
+    "confidence_gap",
+    "auroc_of_confidence",
+    "aurc",
+)
+
+
+def test_has_every_metric_with_its_value(case):
+    y, p = case
+    e = metrics.evaluate(y, p, resamples=40)
+    assert e.n == len(y)
+    assert e.n_classes == (1 if p.ndim == 1 else p.shape[1])
+    for name in FLOATS:
+        expected = getattr(metrics, name)(y, p)
+        assert e[name].value == pytest.approx(expected, abs=1e-7), name
+    split = metrics.brier_decomposition(y, p)
+    assert e["brier_calibration"].value == split.calibration
+    assert e["brier_refinement"].value == split.refinement
+    assert e["entropy_wrong"].n == metrics.correctness_split(y, p).wrong.n
+    assert e["high_confidence_accuracy"].n == metrics.high_confidence(y, p).n
+    assert e.test.ece == e["ece"].value
+    np.testing.assert_allclose(e.reliability.counts, metrics.reliability(y, p).counts)
+    for estimate in e.metrics.values():
+        if np.isfinite(estimate.value):
+            assert estimate.low <= estimate.value <= estimate.high
+
+
+def test_json_is_strict_and_complete():
+    # An infinite NLL and an undefined AUROC become null, never NaN or Infinity.
+    e = metrics.evaluate([0, 0], [[0.0, 1.0], [0.0, 1.0]], resamples=10)
+    state = json.loads(e.to_json(), parse_constant=pytest.fail)
+    assert state["metrics"]["nll"]["value"] is None
+    assert state["metrics"]["auroc_of_confidence"]["value"] is None
+    assert state["metrics"]["ece"]["value"] == 1.0
+    assert set(state["metrics"]) == set(e.metrics)
+    assert len(state["reliability"]["edges"]) == 16
+
+
+def test_intervals_cover():
+    """95 % intervals hold the long-run value in about 95 % of data sets, also for biased errors."""
+    rng = np.random.default_rng(0)
+
+    def draw(n):
+        c = 0.5 + 0.5 * rng.random(n)
+        return (rng.random(n) < c - 0.08).astype(int), c
+
+    y, c = draw(500_000)
+    names = ("brier", "nll", "ece", "confidence_gap", "ks_error")
+    truth = {name: getattr(metrics, name)(y, c) for name in names}
+    held = dict.fromkeys(names, 0)
+    rounds = 100
+    for _ in range(rounds):
+        y, c = draw(1000)
+        draws = metrics.bootstrap(y, c, names, resamples=200)
+        for name in names:
+            value = getattr(metrics, name)(y, c)
+            e = estimate(name, value, draws[name], 0.95, 1000)
+            held[name] += e.low <= truth[name] <= e.high
+    # Binomial(100, .95) is below 86 once in 10,000.
+    assert min(held.values()) >= 86, held
+
+
+def test_level_of_the_test():
+    """Calibrated data: the p-value is uniform. Over-confident data: it is small."""
+    rng = np.random.default_rng(1)
+    p_values = []
+    for seed in range(150):
+        c = rng.random(300)
+        y = (rng.random(300) < c).astype(int)
+        p_values.append(metrics.calibration_test(y, c, resamples=99, seed=seed).p_value)
+    p_values = np.array(p_values)
+    assert 0.01 < np.mean(p_values <= 0.1) < 0.2
+    assert 0.4 < p_values.mean() < 0.6
+    c = 0.5 + rng.random(300) / 2
+    y = (rng.random(300) < c - 0.15).astype(int)
+    test = metrics.calibration_test(y, c, resamples=99)
+    assert test.p_value == 0.01
+    assert test.expected_ece < test.ece
+
+
+def test_progress_and_defaults(rng):
+    p = rng.dirichlet(np.ones(3), size=50)
+    y = rng.integers(3, size=50)
+    heard = []
+    e = metrics.evaluate(y, p, progress=heard.append)
+    assert e.resamples == 1000
+    assert heard[-1] == 1.0
+    assert heard == sorted(heard)
+
+
+@pytest.mark.parametrize("bad", [0, 1, -0.5, 95])
+def test_level_is_checked(bad):
+    with pytest.raises(InputError, match="level between 0 and 1"):
+        metrics.evaluate([1, 0], [0.5, 0.5], level=bad)

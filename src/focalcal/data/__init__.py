@@ -1,6 +1,7 @@
 """Data sets as tensors with checked train, calibration and test splits."""
 
 from focalcal.data.augment import augment, normalise, random_crop, random_flip
+from focalcal.data.corrupt import CORRUPTIONS, corrupt
 from focalcal.data.registry import DATASETS, dataset_settings, load, needs_folder
 from focalcal.data.splits import (
     CIFAR_MEAN,
@@ -12,17 +13,25 @@ from focalcal.data.splits import (
     Split,
     cut,
 )
+from focalcal.data.text import Vocabulary, WordVectors, read_word_vectors, tokenize
+from focalcal.data.trees import TreeBatch, Trees
 
 __all__ = [
     "CIFAR_MEAN",
     "CIFAR_STD",
+    "CORRUPTIONS",
     "DATASETS",
     "IMAGENET_MEAN",
     "IMAGENET_STD",
     "Batch",
     "DataSplits",
     "Split",
+    "TreeBatch",
+    "Trees",
+    "Vocabulary",
+    "WordVectors",
     "augment",
+    "corrupt",
     "cut",
     "dataset_settings",
     "load",
@@ -30,4 +39,6 @@ __all__ = [
     "normalise",
     "random_crop",
     "random_flip",
+    "read_word_vectors",
+    "tokenize",
 ]

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from focalcal.data import cifar, idx, synthetic
+from focalcal.data import cifar, idx, newsgroups, sst, synthetic, tiny_imagenet
 from focalcal.data.splits import DataSplits
 from focalcal.errors import InputError
 
@@ -18,6 +18,9 @@ DATASETS: dict[str, Callable[..., DataSplits]] = {
     "cifar100": cifar.load_cifar100,
     "mnist": idx.load_mnist,
     "fashion_mnist": idx.load_fashion_mnist,
+    "tiny_imagenet": tiny_imagenet.load_tiny_imagenet,
+    "20newsgroups": newsgroups.load_newsgroups,
+    "sst": sst.load_sst,
     "blobs": synthetic.load_blobs,
     "synthetic_images": synthetic.load_synthetic_images,
     "square_clusters": synthetic.load_square_clusters,

@@ -10,7 +10,7 @@ from typing import Any
 from torch import nn
 
 from focalcal.errors import InputError
-from focalcal.models import resnet, simple
+from focalcal.models import convolutional, resnet, simple, text, tree_lstm, vit
 
 MODELS: dict[str, Callable[..., nn.Module]] = {
     "resnet18": resnet.resnet18,
@@ -21,6 +21,12 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
     "resnet44": resnet.resnet44,
     "resnet56": resnet.resnet56,
     "wrn26_10": resnet.wide_resnet,
+    "densenet121": convolutional.DenseNet,
+    "mobilenet_v2": convolutional.MobileNetV2,
+    "vgg19": convolutional.VGG19,
+    "vit": vit.ViT,
+    "text_cnn": text.TextCNN,
+    "tree_lstm": tree_lstm.TreeLSTM,
     "mlp": simple.MLP,
     "logistic": simple.LogisticRegression,
 }

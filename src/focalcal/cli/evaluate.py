@@ -1,7 +1,141 @@
-"""`focalcal evaluate`."""
+"""`focalcal evaluate`: how trustworthy are these predictions?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from focalcal.cli import _console
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from focalcal.bins import Bins
+    from focalcal.metrics import Estimate, Evaluation
+
+# (metric, what a person calls it, shown as a percentage)
+ROWS = (
+    ("accuracy", "accuracy", True),
+    ("nll", "log-loss (NLL)", False),
+    ("brier", "Brier score", False),
+    ("ece", "ECE", True),
+    ("adaptive_ece", "ECE, equal-mass bins", True),
+    ("smooth_ece", "ECE, smooth", True),
+    ("debiased_ece", "ECE, debiased", True),
+    ("classwise_ece", "ECE, class-wise", True),
+    ("ace", "ACE", True),
+    ("mce", "MCE (worst bin)", True),
+    ("rms_calibration_error", "RMS calibration error", True),
+    ("ks_error", "KS error", True),
+    ("confidence_gap", "confidence − accuracy", True),
+    ("high_confidence_share", "share of confidence ≥ 99 %", True),
+    ("high_confidence_accuracy", "accuracy of those", True),
+    ("auroc_of_confidence", "AUROC of confidence", True),
+    ("aurc", "area under risk–coverage", True),
+)
 
 
-def register(app):
-    @app.command()
-    def evaluate(file: str) -> None:
-        """Measure."""
+def register(app: typer.Typer) -> None:
+    app.command()(evaluate)
+
+
+def evaluate(
+    file: Annotated[Path, typer.Argument(help="Predictions: .npz, .parquet or .csv.")],
+    bins: Annotated[int, typer.Option(help="Number of bins.", min=1)] = 15,
+    logits_key: Annotated[str | None, typer.Option(help="Array or column of logits.")] = None,
+    probs_key: Annotated[str | None, typer.Option(help="Array or column of probabilities.")] = None,
+    labels_key: Annotated[str | None, typer.Option(help="Array or column of labels.")] = None,
+    resamples: Annotated[
+        int | None, typer.Option(help="Bootstrap resamples behind the intervals.", min=2)
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the bootstrap.")] = 0,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+) -> None:
+    """Measure accuracy and calibration, with intervals and a reliability sketch."""
+    from focalcal import metrics
+    from focalcal.predictions import Predictions
+
+    predictions = Predictions.load(
+        file, logits_key=logits_key, probs_key=probs_key, labels_key=labels_key
+    )
+    with _console.progress("resampling") as tick:
+        result = metrics.evaluate(
+            predictions.labels,
+            predictions.probabilities(),
+            bins=bins,
+            resamples=resamples,
+            seed=seed,
+            progress=tick,
+        )
+    if json:
+        _console.print_json(result.to_dict())
+        return
+    show(result, title=file.name)
+
+
+def show(result: Evaluation, title: str) -> None:
+    """Print an evaluation for a person."""
+    console = _console.out()
+    console.print(metrics_table(result, title))
+    console.print(reliability_sketch(result.reliability))
+    console.print(verdict(result))
+
+
+def verdict(result: Evaluation) -> str:
+    """One sentence: over- or under-confident, by how much, and whether chance explains it."""
+    gap = result["confidence_gap"].value
+    direction = "over-confident" if gap > 0 else "under-confident"
+    test = result.test
+    chance = (
+        f"chance alone would give an ECE of about {percent(test.expected_ece)}, "
+        f"p = {test.p_value:.3g}"
+    )
+    if test.p_value >= 0.05:
+        return f"No sign of miscalibration: ECE {percent(test.ece)}; {chance}."
+    return (
+        f"Not calibrated: {direction} by {abs(gap) * 100:.2f} points, "
+        f"ECE {percent(test.ece)}; {chance}."
+    )
+
+
+def metrics_table(result: Evaluation, title: str) -> Table:
+    from rich.table import Table
+
+    table = Table(title=f"{title}: {result.n:,} samples, {result.n_classes} classes")
+    table.add_column("metric")
+    table.add_column("value", justify="right")
+    table.add_column(f"{result.level * 100:g} % interval", justify="right")
+    for key, name, as_percent in ROWS:
+        estimate = result[key]
+        table.add_row(name, *_cells(estimate, as_percent))
+    return table
+
+
+def _cells(estimate: Estimate, as_percent: bool) -> tuple[str, str]:
+    form = percent if as_percent else "{:.4f}".format
+    if estimate.value != estimate.value:
+        return "–", ""
+    return form(estimate.value), f"{form(estimate.low)} … {form(estimate.high)}"
+
+
+def percent(x: float) -> str:
+    return f"{x * 100:.2f} %"
+
+
+def reliability_sketch(bins: Bins, width: int = 40) -> str:
+    """Accuracy per confidence bin as bars of text; `│` marks the mean confidence.
+
+    A bar that ends before its mark is an over-confident bin.
+    """
+    lines = ["confidence        n  accuracy (bar) against confidence (│)"]
+    for i in range(len(bins)):
+        label = f"{bins.edges[i]:.2f}–{bins.edges[i + 1]:.2f} {bins.counts[i]:>8.0f}  "
+        if bins.counts[i] == 0:
+            lines.append(label)
+            continue
+        bar = list(("█" * round(bins.accuracy[i] * width)).ljust(width + 1))
+        bar[round(bins.mean_confidence[i] * width)] = "│"
+        lines.append(label + "".join(bar) + f" {bins.gap[i] * 100:+6.1f}")
+    return "\n".join(lines)

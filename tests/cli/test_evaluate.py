@@ -1,0 +1,89 @@
+"""`focalcal evaluate`: the table, the JSON, and one-line errors."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from focalcal import metrics
+from focalcal.bins import bin_samples, equal_width_edges
+from focalcal.cli import app
+from focalcal.cli.evaluate import ROWS, reliability_sketch
+
+runner = CliRunner()
+
+
+@pytest.fixture
+def file(tmp_path, rng):
+    logits = rng.normal(size=(300, 4)) * 3
+    labels = rng.integers(0, 4, size=300)
+    path = tmp_path / "preds.npz"
+    np.savez(path, logits=logits, labels=labels)
+    return path
+
+
+def test_json_equals_the_library(file):
+    result = runner.invoke(app, ["evaluate", str(file), "--json", "--resamples", "20"])
+    assert result.exit_code == 0, result.output
+    record = json.loads(result.stdout)
+    data = np.load(file)
+    probs = np.exp(data["logits"])
+    probs /= probs.sum(axis=1, keepdims=True)
+    assert record["metrics"]["ece"]["value"] == pytest.approx(
+        metrics.ece(data["labels"], probs), rel=1e-12
+    )
+    assert record["n"] == 300
+
+
+def test_table_names_every_metric_and_gives_a_verdict(file):
+    result = runner.invoke(app, ["evaluate", str(file), "--resamples", "20"])
+    assert result.exit_code == 0
+    for _, name, _ in ROWS:
+        assert name in result.stdout
+    assert "over-confident by" in result.stdout
+
+
+def test_sketch_marks_confidence_and_accuracy():
+    edges = equal_width_edges(2)
+    bins = bin_samples(np.array([0.75, 0.75]), np.array([1.0, 0.0]), edges)
+    first, second = reliability_sketch(bins, width=8).splitlines()[1:]
+    assert first.endswith("0  ")
+    assert "████  │" in second
+    assert second.endswith("+25.0")
+
+
+def test_keys_and_bins_are_passed_on(tmp_path, rng):
+    np.savez(tmp_path / "p.npz", a=rng.dirichlet(np.ones(3), size=50), b=rng.integers(0, 3, 50))
+    arguments = ["--probs-key", "a", "--labels-key", "b", "--bins", "7", "--resamples", "5"]
+    result = runner.invoke(app, ["evaluate", str(tmp_path / "p.npz"), *arguments, "--json"])
+    assert len(json.loads(result.stdout)["reliability"]["counts"]) == 7
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(None, "no file at"), ("", "is empty"), ("logits_0,labels\n1,x\n", "got 'x' at row 0")],
+)
+def test_bad_files_are_one_line_and_exit_code_two(tmp_path, content, message):
+    path = tmp_path / "p.csv"
+    if content is not None:
+        path.write_text(content)
+    out = subprocess.run(
+        [sys.executable, "-m", "focalcal", "evaluate", str(path)], capture_output=True, text=True
+    )
+    assert out.returncode == 2
+    assert message in out.stderr
+    assert out.stderr.count("\n") == 1
+    assert "Traceback" not in out.stderr
+
+
+def test_golden_file(shared_data):
+    path = shared_data / "logits" / "cifar10_resnet50_flsd53.npz"
+    keys = ["--logits-key", "test_logits", "--labels-key", "test_labels"]
+    result = runner.invoke(app, ["evaluate", str(path), *keys, "--resamples", "10"])
+    assert "95.02 %" in result.stdout
+    assert "1.55 %" in result.stdout

@@ -31,12 +31,10 @@ def test_json_equals_the_library(file):
     result = runner.invoke(app, ["evaluate", str(file), "--json", "--resamples", "20"])
     assert result.exit_code == 0, result.output
     record = json.loads(result.stdout)
-    data = np.load(file)
-    probs = np.exp(data["logits"])
+    with np.load(file) as data:
+        labels, probs = data["labels"], np.exp(data["logits"])
     probs /= probs.sum(axis=1, keepdims=True)
-    assert record["metrics"]["ece"]["value"] == pytest.approx(
-        metrics.ece(data["labels"], probs), rel=1e-12
-    )
+    assert record["metrics"]["ece"]["value"] == pytest.approx(metrics.ece(labels, probs), rel=1e-12)
     assert record["n"] == 300
 
 

@@ -43,12 +43,16 @@ def test_isotonic_increases_between_samples_and_is_flat_outside(scores):
     assert p[-1] == calibrator.predict_proba(s)[:, 1].max()
 
 
-@pytest.mark.parametrize("scheme", ["equal-mass", "equal-width"])
+@pytest.mark.parametrize("scheme", ["balanced", "equal-mass", "equal-width"])
 def test_histogram_equals_counting_by_hand(scores, scheme):
     s, y = scores
     calibrator = HistogramBinning(bins=7, scheme=scheme).fit(s, y)
     p = expit(s)
-    edges = equal_mass_edges(p, 7) if scheme == "equal-mass" else np.linspace(0, 1, 8)
+    edges = {
+        "balanced": equal_mass_edges(p, 7, np.where(y == 1, 1 / y.sum(), 1 / (1 - y).sum())),
+        "equal-mass": equal_mass_edges(p, 7),
+        "equal-width": np.linspace(0, 1, 8),
+    }[scheme]
     prior = (y.sum() + 1) / (len(y) + 2)
     expected = np.empty(len(s))
     for lo, hi in itertools.pairwise(edges):

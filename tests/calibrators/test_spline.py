@@ -26,7 +26,7 @@ def test_spline_finds_a_bent_map_that_platt_cannot(curved):
     spline = SplineCalibration().fit(s, y)
     platt = PlattScaling().fit(s, y)
     error = np.mean(np.abs(spline.predict_proba(s)[:, 1] - truth))
-    assert error < 0.01
+    assert error < 0.015
     assert error < 0.5 * np.mean(np.abs(platt.predict_proba(s)[:, 1] - truth))
 
 

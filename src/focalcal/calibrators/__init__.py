@@ -15,6 +15,8 @@ from focalcal.calibrators.binning import BayesianBinning, HistogramBinning, Isot
 from focalcal.calibrators.identity import Identity
 from focalcal.calibrators.spline import SplineCalibration
 from focalcal.calibrators.temperature import TemperatureScaling
+from focalcal.calibrators.to_onnx import attach_to_onnx
+from focalcal.calibrators.wrappers import CalibratedClassifier
 from focalcal.errors import InputError
 
 METHODS: dict[str, type[Calibrator]] = {
@@ -36,6 +38,7 @@ __all__ = [
     "METHODS",
     "BayesianBinning",
     "BetaCalibration",
+    "CalibratedClassifier",
     "Calibrator",
     "Diagnostics",
     "HistogramBinning",
@@ -44,6 +47,7 @@ __all__ = [
     "PlattScaling",
     "SplineCalibration",
     "TemperatureScaling",
+    "attach_to_onnx",
     "load",
     "make",
 ]
@@ -70,3 +74,11 @@ def make(name: str, **params: Any) -> Calibrator:
 def load(path: Any) -> Calibrator:
     """A fitted calibrator from a file that `save` wrote; FileFormatError if it is anything else."""
     return _persistence.load(path, METHODS)
+
+
+def __getattr__(name: str) -> Any:
+    if name == "CalibratedModule":  # needs torch, so it is found here and not by import *
+        from focalcal.calibrators.to_torch import CalibratedModule
+
+        return CalibratedModule
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -43,6 +43,14 @@ class Column:
     def ceiling(self) -> float:
         return 1 - (1 - self.prior) / (self.weights.sum() + 1)
 
+    @property
+    def balanced(self) -> np.ndarray:
+        """Weights (N,) with which ones and zeros count alike in all."""
+        share = float(self.weights @ self.hits / self.weights.sum())
+        if not 0 < share < 1:
+            return self.weights
+        return self.weights * np.where(self.hits > 0, 0.5 / share, 0.5 / (1 - share))
+
 
 class _AccuracyKept:
     """True for an instance in top-label mode, False for the class and its default mode."""

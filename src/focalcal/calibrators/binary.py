@@ -24,7 +24,7 @@ class PlattScaling(ColumnCalibrator):
     >>> s = np.array([-2.0, -1.0, -1.0, 1.0, 1.0, 3.0] * 10)
     >>> y = np.array([0, 0, 1, 0, 1, 1] * 10)
     >>> PlattScaling().fit(s, y).slope_.round(2).tolist()
-    [0.92]
+    [0.66]
 
     Platt (1999), "Probabilistic outputs for support vector machines", section 2.2.
     """

@@ -45,7 +45,7 @@ class SplineCalibration(ColumnCalibrator):
     state: ClassVar[tuple[str, ...]] = ("edges_", "pieces_")
 
     def __init__(
-        self, n_knots: int = 6, shrinkage: float = 1.0, mode: str = "ovr", task: str = "auto"
+        self, n_knots: int = 6, shrinkage: float = 10.0, mode: str = "ovr", task: str = "auto"
     ) -> None:
         self.n_knots = n_knots
         self.shrinkage = shrinkage
@@ -98,12 +98,9 @@ def _fit_line(column: Column) -> LogisticFit:
 
 def _knots(column: Column, n: int) -> np.ndarray:
     """Distinct quantiles between 2 % and 98 %, with ones and zeros given the same total weight."""
-    w = column.weights.copy()
-    share = float(w @ column.hits / w.sum())
-    if 0 < share < 1:
-        w = w * np.where(column.hits > 0, 0.5 / share, 0.5 / (1 - share))
     levels = np.linspace(0.02, 0.98, int(n))
-    return np.unique(np.quantile(column.log_odds, levels, weights=w, method="inverted_cdf"))
+    values = np.quantile(column.log_odds, levels, weights=column.balanced, method="inverted_cdf")
+    return np.unique(values)
 
 
 def _basis(x: np.ndarray, knots: np.ndarray) -> np.ndarray:

@@ -29,7 +29,8 @@ class CalibratorModule(nn.Module):
 
     >>> import torch
     >>> from focalcal.calibrators import PlattScaling
-    >>> calibrator = PlattScaling().fit(torch.randn(100, 2), torch.randint(2, (100,)))
+    >>> s = torch.linspace(-2, 2, 100)
+    >>> calibrator = PlattScaling().fit(s, (s + torch.sin(9 * s) > 0).int())
     >>> calibrator.to_torch()(torch.zeros(5, 2)).shape
     torch.Size([5, 2])
     """
@@ -116,7 +117,8 @@ class CalibratedModule(nn.Module):
     >>> import torch
     >>> from focalcal.calibrators import PlattScaling
     >>> net = torch.nn.Linear(4, 2)
-    >>> x, y = torch.randn(100, 4), torch.randint(2, (100,))
+    >>> x = torch.randn(100, 4)
+    >>> y = net(x).add(torch.randn(100, 2)).argmax(dim=1)
     >>> calibrator = PlattScaling().fit(net(x).detach(), y)
     >>> CalibratedModule(net, calibrator)(x).sum(dim=1).allclose(torch.ones(100))
     True

@@ -1,0 +1,327 @@
+"""Every registered method as torch module and as ONNX file: all equal to NumPy."""
+
+from __future__ import annotations
+
+import builtins
+import copy
+import warnings
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+from onnx import TensorProto, helper
+
+from focalcal.calibrators import METHODS, CalibratedModule, PlattScaling, attach_to_onnx, to_onnx
+from focalcal.calibrators import onnx_namespace as xp
+from focalcal.calibrators.onnx_graph import Graph
+from focalcal.errors import (
+    FileFormatError,
+    FitWarning,
+    FocalcalError,
+    InputError,
+    MissingExtraError,
+)
+
+VARIANTS = [
+    (name, mode)
+    for name, kind in METHODS.items()
+    for mode in (("ovr", "top-label") if "mode" in kind().get_params() else (None,))
+]
+
+
+@pytest.fixture(scope="module")
+def fitted(calibrated_data):
+    """Fitted calibrators by (name, mode, classes, task), each fitted once."""
+    made = {}
+
+    def fit(name, mode=None, k=4, task="auto"):
+        key = (name, mode, k, task)
+        if key not in made:
+            settings = {"task": task} if mode is None else {"mode": mode, "task": task}
+            z, y = calibrated_data(400, k, seed=3)
+            labels = np.stack([y == j for j in range(k)], 1).astype(int) if task != "auto" else y
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", FitWarning)
+                made[key] = METHODS[name](**settings).fit(1.7 * z, labels)
+        return made[key]
+
+    return fit
+
+
+@pytest.fixture(scope="module")
+def logits():
+    rng = np.random.default_rng(5)
+    return np.concatenate([scale * rng.normal(size=(40, 4)) for scale in (0.1, 4, 60)])
+
+
+def run(path, z):
+    return onnxruntime.InferenceSession(str(path)).run(None, {"logits": z})[0]
+
+
+@pytest.mark.parametrize(("name", "mode"), VARIANTS)
+@pytest.mark.parametrize("k", [2, 4])
+def test_onnx_equals_numpy(name, mode, k, fitted, logits, tmp_path):
+    calibrator = fitted(name, mode, k)
+    for dtype in ("float64", "float32"):
+        z = logits[:, :k].astype(dtype)
+        calibrator.to_onnx(tmp_path / "c.onnx", dtype=dtype)
+        got = run(tmp_path / "c.onnx", z)
+        assert got.dtype == dtype
+        expected = calibrator.predict_proba(z.astype(np.float64))
+        np.testing.assert_allclose(got, expected, atol=1e-6, rtol=0)
+        assert run(tmp_path / "c.onnx", z[:1]).shape == (1, k)
+
+
+@pytest.mark.parametrize(("name", "mode"), VARIANTS)
+@pytest.mark.parametrize("k", [2, 4])
+def test_torch_module_equals_numpy(name, mode, k, fitted, logits):
+    calibrator = fitted(name, mode, k)
+    module = calibrator.to_torch()
+    z = logits[:, :k]
+    got = module(torch.as_tensor(z)).numpy()
+    np.testing.assert_allclose(got, calibrator.predict_proba(z), atol=1e-12, rtol=0)
+    assert list(module.parameters()) == []
+    narrow = copy.deepcopy(module).half()(torch.as_tensor(z).half())
+    assert narrow.dtype == torch.float32
+    assert torch.isfinite(narrow).all()
+
+
+@pytest.mark.parametrize(("name", "mode"), VARIANTS)
+def test_multi_label_exports(name, mode, fitted, logits, tmp_path):
+    calibrator = fitted(name, mode, 4, "multilabel")
+    expected = calibrator.predict_proba(logits)
+    got = calibrator.to_torch()(torch.as_tensor(logits)).numpy()
+    np.testing.assert_allclose(got, expected, atol=1e-12, rtol=0)
+    calibrator.to_onnx(tmp_path / "c.onnx", dtype="float64")
+    np.testing.assert_allclose(run(tmp_path / "c.onnx", logits), expected, atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_state_dict_carries_the_whole_map(name, fitted, logits, calibrated_data):
+    source = fitted(name)
+    z, y = calibrated_data(400, 4, seed=4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FitWarning)
+        other = METHODS[name]().fit(0.3 * z, y).to_torch()
+    state = source.to_torch().state_dict()
+    if {k: v.shape for k, v in state.items()} != {
+        k: v.shape for k, v in other.state_dict().items()
+    }:
+        pytest.skip("the number of pieces differs between the fits")
+    other.load_state_dict(state)
+    np.testing.assert_allclose(
+        other(torch.as_tensor(logits)).numpy(), source.predict_proba(logits), atol=1e-12
+    )
+
+
+# One of each kind of map: torch needs seconds to trace each.
+@pytest.mark.parametrize(
+    ("name", "mode"),
+    [
+        v
+        for v in VARIANTS
+        if v in {("platt", "ovr"), ("spline", "ovr"), ("histogram", "top-label")}
+        or v[0] in {"temperature", "focal-temperature", "focal"}
+    ],
+)
+def test_torch_export_keeps_a_free_batch_size(name, mode, fitted, logits):
+    module = fitted(name, mode).to_torch()
+    z = torch.as_tensor(logits)
+    batch = torch.export.Dim("batch", min=2, max=1000)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's own deprecations while tracing
+        program = torch.export.export(module, (z[:7],), dynamic_shapes={"logits": {0: batch}})
+    torch.testing.assert_close(program.module()(z), module(z))
+
+
+def test_float32_arithmetic_throughout(fitted, logits, tmp_path):
+    for name, mode in VARIANTS:
+        fitted(name, mode).to_onnx(tmp_path / "c.onnx", compute="float32")
+        model = onnx.shape_inference.infer_shapes(onnx.load(tmp_path / "c.onnx"))
+        kinds = {v.type.tensor_type.elem_type for v in model.graph.value_info}
+        assert TensorProto.DOUBLE not in kinds, (name, mode)
+        got = run(tmp_path / "c.onnx", logits.astype(np.float32))
+        expected = fitted(name, mode).predict_proba(logits.astype(np.float32).astype(np.float64))
+        assert np.median(np.abs(got - expected)) < 1e-6, (name, mode)
+
+
+def test_a_graph_that_disagrees_is_not_written(fitted, tmp_path, monkeypatch):
+    monkeypatch.setattr(to_onnx, "_run", lambda model, logits: np.full((7, 4), 0.25))
+    with pytest.raises(FocalcalError, match="agree with NumPy"):
+        fitted("platt").to_onnx(tmp_path / "c.onnx")
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_onnxruntime_the_reference_evaluator_checks(fitted, tmp_path, monkeypatch):
+    real = builtins.__import__
+
+    def no_runtime(name, *args, **kwargs):
+        if name == "onnxruntime":
+            raise ImportError(name)
+        return real(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", no_runtime)
+    fitted("spline").to_onnx(tmp_path / "c.onnx")
+    assert (tmp_path / "c.onnx").exists()
+
+
+def test_missing_onnx_is_said(fitted, tmp_path, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "onnx", None)
+    with pytest.raises(MissingExtraError, match=r"focalcal\[onnx\]"):
+        fitted("platt").to_onnx(tmp_path / "c.onnx")
+
+
+def test_unknown_dtype_is_refused(fitted, tmp_path):
+    with pytest.raises(InputError, match="expected dtype 'float32' or 'float64'"):
+        fitted("platt").to_onnx(tmp_path / "c.onnx", dtype="float16")
+
+
+def test_log1p_and_expm1_keep_all_digits(tmp_path):
+    # Independent: NumPy's own log1p and expm1 over 600 orders of magnitude.
+    tiny = np.logspace(-300, 2, 500)
+    x = np.concatenate([-tiny[tiny < 1], [0.0], tiny, [-1 + 1e-9]])
+    for function, exact in ((xp.log1p, np.log1p), (xp.expm1, np.expm1)):
+        graph = Graph()
+        with np.errstate(all="ignore"):
+            traced = function(graph.input("logits", x))
+        model = helper.make_model(
+            helper.make_graph(
+                graph.nodes,
+                "g",
+                [helper.make_tensor_value_info("logits", TensorProto.DOUBLE, ["N"])],
+                [helper.make_tensor_value_info(traced.name, TensorProto.DOUBLE, ["N"])],
+                graph.initializers,
+            ),
+            opset_imports=[helper.make_opsetid("", to_onnx.OPSET)],
+            ir_version=to_onnx.IR_VERSION,
+        )
+        onnx.save(model, tmp_path / "f.onnx")
+        np.testing.assert_allclose(run(tmp_path / "f.onnx", x), exact(x), rtol=1e-15)
+
+
+def test_branches_on_traced_values_are_errors():
+    x = Graph().input("x", np.ones(3))
+    with pytest.raises(FocalcalError, match="Python branch on a traced value"):
+        bool(xp.any(x > 0))
+    with pytest.raises(FocalcalError, match="expected integers, slices or None"):
+        x[x > 0]
+    assert bool(xp.any(xp.asarray([1, 0]) > 0))
+
+
+def network(path, k, opset=to_onnx.OPSET, extra=False):
+    """z = 2x, an ONNX network of one node, with a second output if asked for."""
+    width = [k] if k else []
+    value = helper.make_tensor_value_info
+    nodes = [helper.make_node("Mul", ["x", "two"], ["scores"])]
+    outputs = [value("scores", TensorProto.FLOAT, ["N", *width])]
+    if extra:
+        nodes.append(helper.make_node("Neg", ["x"], ["other"]))
+        outputs.append(value("other", TensorProto.FLOAT, ["N", *width]))
+    graph = helper.make_graph(
+        nodes,
+        "net",
+        [value("x", TensorProto.FLOAT, ["N", *width])],
+        outputs,
+        [helper.make_tensor("two", TensorProto.FLOAT, [], [2.0])],
+    )
+    ir = 8 if opset < 20 else 10
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=ir)
+    onnx.save(model, path)
+
+
+@pytest.mark.parametrize(("name", "opset"), [("platt", 13), ("spline", 18), ("temperature", 21)])
+def test_attach_to_a_network(name, opset, fitted, logits, tmp_path):
+    network(tmp_path / "net.onnx", 4, opset)
+    attach_to_onnx(tmp_path / "net.onnx", fitted(name), tmp_path / "both.onnx")
+    x = logits.astype(np.float32)
+    session = onnxruntime.InferenceSession(str(tmp_path / "both.onnx"))
+    got = session.run(["probabilities"], {"x": x})[0]
+    expected = fitted(name).predict_proba(2 * x.astype(np.float64))
+    np.testing.assert_allclose(got, expected, atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("width", [0, 1])
+def test_attach_to_a_network_with_one_logit(width, fitted, logits, tmp_path):
+    network(tmp_path / "net.onnx", width)
+    attach_to_onnx(
+        tmp_path / "net.onnx", fitted("platt", "ovr", 2), tmp_path / "both.onnx", log=True
+    )
+    x = logits[:, 0].astype(np.float32)
+    session = onnxruntime.InferenceSession(str(tmp_path / "both.onnx"))
+    got = session.run(["log_probabilities"], {"x": x if width == 0 else x[:, None]})[0]
+    np.testing.assert_allclose(got, fitted("platt", "ovr", 2).predict_log_proba(2 * x), rtol=1e-5)
+
+
+def test_attach_keeps_other_outputs_and_refuses_what_does_not_fit(fitted, tmp_path):
+    network(tmp_path / "net.onnx", 4, extra=True)
+    with pytest.raises(InputError, match="expected output= to name the logits"):
+        attach_to_onnx(tmp_path / "net.onnx", fitted("platt"), tmp_path / "both.onnx")
+    attach_to_onnx(tmp_path / "net.onnx", fitted("platt"), tmp_path / "both.onnx", output="scores")
+    names = {o.name for o in onnx.load(tmp_path / "both.onnx").graph.output}
+    assert names == {"other", "probabilities"}
+    network(tmp_path / "net.onnx", 3)
+    with pytest.raises(InputError, match="logits for 4 classes, as fitted"):
+        attach_to_onnx(tmp_path / "net.onnx", fitted("platt"), tmp_path / "both.onnx")
+    (tmp_path / "net.onnx").write_bytes(b"not a model")
+    with pytest.raises(FileFormatError, match="expected an ONNX file"):
+        attach_to_onnx(tmp_path / "net.onnx", fitted("platt"), tmp_path / "both.onnx")
+    with pytest.raises(FileFormatError, match="expected an ONNX file"):
+        attach_to_onnx(tmp_path / "none.onnx", fitted("platt"), tmp_path / "both.onnx")
+
+
+def test_calibrated_module(fitted, logits):
+    torch.manual_seed(0)
+    net = torch.nn.Linear(4, 4).double()
+    module = CalibratedModule(net, fitted("platt"))
+    x = torch.as_tensor(logits)
+    expected = fitted("platt").predict_proba(net(x).detach())
+    torch.testing.assert_close(module(x).detach(), expected)
+    log_module = CalibratedModule(net, fitted("platt"), log=True)
+    torch.testing.assert_close(log_module(x).exp(), module(x))
+    assert {id(p) for p in module.parameters()} == {id(p) for p in net.parameters()}
+    assert module.model is net
+
+
+def test_calibrated_module_to_onnx(fitted, logits, tmp_path, monkeypatch):
+    """torch's exporter is replaced by one that writes a fixed network: it needs onnxscript."""
+    module = CalibratedModule(torch.nn.Identity(), fitted("platt"))
+    monkeypatch.setattr(torch.onnx, "export", lambda model, inputs, path: network(path, 4))
+    module.to_onnx(tmp_path / "both.onnx", torch.zeros(1, 4))
+    session = onnxruntime.InferenceSession(str(tmp_path / "both.onnx"))
+    x = logits.astype(np.float32)
+    expected = fitted("platt").predict_proba(2 * x.astype(np.float64))
+    np.testing.assert_allclose(session.run(None, {"x": x})[0], expected, atol=1e-6)
+
+    def missing(*_, **__):
+        raise ModuleNotFoundError("onnxscript")
+
+    monkeypatch.setattr(torch.onnx, "export", missing)
+    with pytest.raises(MissingExtraError, match="onnxscript"):
+        module.to_onnx(tmp_path / "both.onnx", torch.zeros(1, 4))
+
+
+def test_wrong_class_count_is_refused_by_the_module(fitted):
+    with pytest.raises(InputError, match="expected logits for 4 classes"):
+        fitted("platt").to_torch()(torch.zeros(2, 3))
+
+
+def test_unfitted_calibrators_do_not_export(tmp_path):
+    from sklearn.exceptions import NotFittedError
+
+    with pytest.raises(NotFittedError):
+        PlattScaling().to_torch()
+    with pytest.raises(NotFittedError):
+        PlattScaling().to_onnx(tmp_path / "c.onnx")
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize(("name", "mode"), VARIANTS)
+def test_modules_move_to_the_gpu(name, mode, fitted, logits):
+    module = fitted(name, mode).to_torch().cuda()
+    got = module(torch.as_tensor(logits).cuda())
+    np.testing.assert_allclose(
+        got.cpu().numpy(), fitted(name, mode).predict_proba(logits), atol=1e-9
+    )

@@ -1,7 +1,7 @@
 """Data sets as tensors with checked train, calibration and test splits."""
 
-from focalcal.data.augment import augment, normalise, random_crop, random_flip
-from focalcal.data.corrupt import CORRUPTIONS, corrupt
+from focalcal.data.augmentation import augment, normalise, random_crop, random_flip
+from focalcal.data.corruption import CORRUPTIONS, corrupt
 from focalcal.data.registry import DATASETS, dataset_settings, load, needs_folder
 from focalcal.data.splits import (
     CIFAR_MEAN,

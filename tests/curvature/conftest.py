@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 import torch
@@ -58,19 +58,19 @@ def make_mlp(seed: int = 0, widths: tuple[int, ...] = (5, 7, 3), n: int = 24) ->
     return Problem(model, x, y)
 
 
-def make_conv(seed: int = 1, n: int = 12) -> Problem:
+def make_conv(seed: int = 1, n: int = 9) -> Problem:
     """Convolution, eval-mode BatchNorm with statistics of its own, ReLU, pooling, linear."""
     g = torch.Generator().manual_seed(seed)
     model = nn.Sequential(
-        nn.Conv2d(1, 4, 3, padding=1, bias=False),
-        nn.BatchNorm2d(4),
+        nn.Conv2d(1, 3, 3, padding=1, bias=False),
+        nn.BatchNorm2d(3),
         nn.ReLU(),
-        nn.Conv2d(4, 4, 3, stride=2),
-        nn.BatchNorm2d(4),
+        nn.Conv2d(3, 3, 3, stride=2),
+        nn.BatchNorm2d(3),
         nn.ReLU(),
         nn.AdaptiveAvgPool2d(1),
         nn.Flatten(),
-        nn.Linear(4, 3),
+        nn.Linear(3, 3),
     ).double()
     with torch.no_grad():
         for name, t in model.state_dict().items():
@@ -81,6 +81,19 @@ def make_conv(seed: int = 1, n: int = 12) -> Problem:
     x = torch.randn(n, 1, 7, 7, generator=g, dtype=torch.float64)
     y = torch.randint(0, 3, (n,), generator=g)
     return Problem(model, x, y)
+
+
+def symmetric_matrix(eigenvalues: Sequence[float] | Tensor, seed: int = 0) -> Tensor:
+    """A dense matrix with the given spectrum in a random basis."""
+    values = torch.as_tensor(eigenvalues, dtype=torch.float64)
+    g = torch.Generator().manual_seed(seed)
+    q, _ = torch.linalg.qr(torch.randn(len(values), len(values), generator=g, dtype=torch.float64))
+    return q @ torch.diag(values) @ q.T
+
+
+@pytest.fixture
+def symmetric() -> Callable[..., Tensor]:
+    return symmetric_matrix
 
 
 @pytest.fixture

@@ -1,5 +1,57 @@
-"""Curvature of a loss: Hessian products, trace, eigenvalues, spectral density, a penalty."""
+"""Curvature of a loss: Hessian products, trace, eigenvalues, spectral density, a penalty.
 
+Operators (`HessianOperator`, `GGNOperator`, `FisherOperator`) promise only `@`; the algorithms
+never see a network and work on any symmetric matrix that has `shape` and `@`.
+"""
+
+from focalcal.curvature.density import SpectralDensity, spectral_density
+from focalcal.curvature.gauss_newton import FisherOperator, GGNOperator
+from focalcal.curvature.lanczos import (
+    DiagonalBlock,
+    Eigenvalues,
+    block_eigenvalues,
+    top_eigenvalues,
+)
+from focalcal.curvature.logit import binary_logit_curvature, focal_logit_hessian
+from focalcal.curvature.norms import (
+    NormSummary,
+    gradient_norms,
+    input_gradient_norms,
+    last_layer_gradient_norms,
+    summarise_norms,
+    weight_norms,
+)
+from focalcal.curvature.operators import HessianOperator, sum_over_processes
 from focalcal.curvature.penalty import curvature_penalty
+from focalcal.curvature.trace import (
+    TraceEstimate,
+    block_traces,
+    group_blocks,
+    hessian_trace,
+)
 
-__all__ = ["curvature_penalty"]
+__all__ = [
+    "DiagonalBlock",
+    "Eigenvalues",
+    "FisherOperator",
+    "GGNOperator",
+    "HessianOperator",
+    "NormSummary",
+    "SpectralDensity",
+    "TraceEstimate",
+    "binary_logit_curvature",
+    "block_eigenvalues",
+    "block_traces",
+    "curvature_penalty",
+    "focal_logit_hessian",
+    "gradient_norms",
+    "group_blocks",
+    "hessian_trace",
+    "input_gradient_norms",
+    "last_layer_gradient_norms",
+    "spectral_density",
+    "sum_over_processes",
+    "summarise_norms",
+    "top_eigenvalues",
+    "weight_norms",
+]

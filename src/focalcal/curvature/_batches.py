@@ -1,0 +1,143 @@
+"""What every operator needs of a network: its loss on a batch, in eval mode, put back after."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from focalcal.errors import InputError
+
+LossLike = str | Callable[[Tensor, Tensor], Tensor]
+Batch = tuple[Any, Tensor, Tensor | None]
+
+
+def resolve_loss(loss: LossLike) -> Callable[[Tensor, Tensor], Tensor]:
+    """A loss by name with one value per sample ("ce", "fl-3", …), or any callable untouched."""
+    if not isinstance(loss, str):
+        if not callable(loss):
+            raise InputError(f"expected a loss name or a callable, got {type(loss).__name__}")
+        return loss
+    from focalcal.losses import make_loss
+
+    name, settings = parse_loss(loss)
+    return make_loss(name, reduction="none", **settings)
+
+
+def parse_loss(text: str) -> tuple[str, dict[str, float]]:
+    """The registry's name and settings of a short loss name: "fl-3" is the focal loss, γ = 3.
+
+    >>> parse_loss("ce"), parse_loss("fl-2.5")
+    (('ce', {}), ('focal', {'gamma': 2.5}))
+    """
+    name = text.strip().lower()
+    for prefix in ("fl-", "focal-"):
+        if name.startswith(prefix):
+            try:
+                return "focal", {"gamma": float(name.removeprefix(prefix))}
+            except ValueError:
+                raise InputError(
+                    f"expected a number after {prefix!r} in the loss name, got {text!r}; "
+                    "write for example 'fl-3'"
+                ) from None
+    return name, {}
+
+
+def weighted_loss(
+    loss: Callable[[Tensor, Tensor], Tensor], logits: Tensor, target: Tensor, weight: Tensor | None
+) -> Tensor:
+    """Σ_i w_i ℓ_i over the batch; a scalar ℓ counts as the mean of its batch."""
+    value = loss(logits, target)
+    if value.ndim == 0:
+        if weight is not None:
+            raise InputError(
+                "expected a loss with one value per sample, since the batches carry weights, got "
+                "a scalar; build the loss with reduction='none'"
+            )
+        return value * len(target)
+    if value.shape[0] != len(target):
+        raise InputError(
+            f"expected a scalar loss or one value per sample ({len(target)},), "
+            f"got {tuple(value.shape)}"
+        )
+    # Dense targets give one value per position: a sample's loss is their sum.
+    value = value.reshape(len(target), -1).sum(1)
+    return value.sum() if weight is None else (weight.to(value.dtype) * value).sum()
+
+
+def read_batches(
+    batches: Iterable, device: torch.device, non_empty: bool = True
+) -> Iterator[Batch]:
+    """(inputs, target, weight or None) of every batch, on `device`."""
+    count = 0
+    for count, batch in enumerate(batches, 1):  # noqa: B007 - also the count after the loop
+        if not isinstance(batch, Sequence) or len(batch) not in (2, 3):
+            raise InputError(
+                "expected batches of (inputs, target) or (inputs, target, weight), "
+                f"got {type(batch).__name__}"
+            )
+        inputs, target, *rest = batch
+        weight = rest[0].to(device) if rest and rest[0] is not None else None
+        target = target.to(device)
+        if weight is not None and (weight.shape != target.shape[:1] or bool((weight < 0).any())):
+            raise InputError(
+                f"expected weights >= 0 of shape {tuple(target.shape[:1])}, "
+                f"got shape {tuple(weight.shape)}"
+            )
+        yield (inputs.to(device) if hasattr(inputs, "to") else inputs), target, weight
+    if non_empty and not count:
+        raise InputError("expected at least one batch, got none")
+
+
+def check_reiterable(batches: Iterable) -> Iterable:
+    """Every product reads the data once more, so a one-shot iterator cannot serve."""
+    if iter(batches) is batches:
+        raise InputError(
+            "expected batches that can be read again and again, got a one-shot iterator; "
+            "pass a list or a DataLoader"
+        )
+    return batches
+
+
+def chosen_parameters(
+    model: nn.Module, parameters: Iterable[str | Tensor] | None
+) -> dict[str, nn.Parameter]:
+    """Parameters by name: all that require a gradient, or those named or given."""
+    named = dict(model.named_parameters())
+    if parameters is None:
+        chosen = {name: p for name, p in named.items() if p.requires_grad}
+    else:
+        by_id = {id(p): name for name, p in named.items()}
+        wanted = [p if isinstance(p, str) else by_id.get(id(p)) for p in parameters]
+        unknown = [name for name in wanted if name not in named]
+        if unknown:
+            raise InputError(
+                f"expected parameters of the model or their names, got {unknown[0]!r}; "
+                f"the model has {', '.join(list(named)[:4])}, …"
+            )
+        chosen = {name: p for name, p in named.items() if name in wanted}
+    if not chosen:
+        raise InputError("expected at least one parameter that requires a gradient, got none")
+    return chosen
+
+
+@contextlib.contextmanager
+def evaluating(model: nn.Module, chosen: Iterable[nn.Parameter]) -> Iterator[None]:
+    """Eval mode, with gradients for the chosen parameters only; every flag is put back after."""
+    modes = [(module, module.training) for module in model.modules()]
+    flags = [(p, p.requires_grad) for p in model.parameters()]
+    kept = {id(p) for p in chosen}
+    try:
+        model.eval()
+        for p, _ in flags:
+            p.requires_grad_(id(p) in kept)
+        with torch.enable_grad():
+            yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
+        for p, flag in flags:
+            p.requires_grad_(flag)

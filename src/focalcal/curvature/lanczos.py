@@ -1,0 +1,211 @@
+"""Extreme eigenvalues of a matrix that is known only by its products, with sign and residual."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from focalcal.curvature._products import (
+    Operator,
+    default_generator,
+    device_of,
+    multiply,
+    size_of,
+)
+from focalcal.curvature.trace import blocks_of
+from focalcal.errors import InputError
+
+Which = Literal["largest", "smallest", "magnitude"]
+
+BREAKDOWN = 1e-12
+"""A new direction this short, relative to the matrix, is rounding: the space is exhausted."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Eigenvalues:
+    """Eigenvalues (k,) with their signs, residuals ‖Au − λu‖ (k,), unit vectors u (n, k).
+
+    For a symmetric matrix an eigenvalue lies within its residual of the value.
+    """
+
+    values: Tensor
+    residuals: Tensor
+    vectors: Tensor
+    products: int
+    converged: bool
+
+
+def top_eigenvalues(
+    operator: Operator,
+    k: int = 1,
+    *,
+    which: Which = "largest",
+    tol: float = 1e-6,
+    max_products: int = 300,
+    block_size: int = 1,
+    generator: torch.Generator | None = None,
+    progress: Callable[[int, Tensor], None] | None = None,
+) -> Eigenvalues:
+    """The k extreme eigenvalues of a symmetric operator by Lanczos, fully reorthogonalised.
+
+    Args:
+        operator: anything with `shape` (n, n) and `@` for (n, b) tensors.
+        k: how many.
+        which: "largest" (algebraic, descending), "smallest" (ascending, so negative curvature
+            comes first) or "magnitude" (descending |λ|, signs kept).
+        tol: stop when each residual ≤ tol · the largest |λ| seen.
+        max_products: at most this many products; the basis holds as many float64 vectors.
+        block_size: vectors per product. An eigenvalue of exact multiplicity m is found m times
+            only if block_size ≥ m.
+        generator: source of the first vectors; seeded with 0 if None.
+        progress: called with the products so far and the current values.
+
+    Returns:
+        Eigenvalues; `converged` says whether `tol` was met.
+
+    Example:
+        >>> import torch
+        >>> from focalcal.curvature import top_eigenvalues
+        >>> a = torch.diag(torch.tensor([-5.0, 1.0, 2.0]))
+        >>> [round(v, 6) for v in top_eigenvalues(a, 2, which="magnitude").values.tolist()]
+        [-5.0, 2.0]
+
+    Reference: Golub & Van Loan, Matrix Computations, §10.1 and §10.3.
+    """
+    n = size_of(operator)
+    if which not in ("largest", "smallest", "magnitude"):
+        raise InputError(f"expected which 'largest', 'smallest' or 'magnitude', got {which!r}")
+    if not 1 <= k <= n:
+        raise InputError(f"expected 1 <= k <= {n}, got {k}")
+    if not 1 <= block_size <= n:
+        raise InputError(f"expected 1 <= block_size <= {n}, got {block_size}")
+    if max_products < k:
+        raise InputError(f"expected max_products >= k = {k}, got {max_products}")
+    generator = generator or default_generator(operator)
+    most = min(n, max_products)
+
+    basis = torch.empty(n, 0, dtype=torch.float64, device=device_of(operator))
+    projected = torch.empty(0, 0, dtype=torch.float64, device=basis.device)
+    new = _orthonormal(_normal(n, block_size, generator, basis.device), basis, 0.0, generator)[0]
+    while True:
+        old = basis.shape[1]
+        image = multiply(operator, new)
+        basis = torch.cat([basis, new], 1)
+        projected = _bordered(projected, basis.T @ image)
+        scale = float(torch.linalg.matrix_norm(projected, 2))
+        left = most - basis.shape[1]
+        new, coupling = _orthonormal(image, basis, scale, generator)
+        values, coordinates = torch.linalg.eigh(projected)
+        order = _order(values, which)[:k]
+        values, coordinates = values[order], coordinates[:, order]
+        # A(Qs) − λQs = (new · coupling) s_last: exact, as the basis is orthonormal to rounding.
+        residuals = (coupling @ coordinates[old:]).norm(dim=0)
+        if progress is not None:
+            progress(basis.shape[1], values)
+        met = len(values) == k and bool((residuals <= tol * scale).all())
+        if met or left <= 0 or basis.shape[1] == n:
+            return Eigenvalues(values, residuals, basis @ coordinates, basis.shape[1], met)
+        new = new[:, :left]
+
+
+def block_eigenvalues(
+    operator: Operator,
+    k: int = 1,
+    blocks: Mapping[str, slice] | None = None,
+    **settings,
+) -> dict[str, Eigenvalues]:
+    """`top_eigenvalues` of every diagonal block; `settings` are passed on to it.
+
+    Args:
+        operator: anything with `shape` and `@`.
+        k: how many per block (a smaller block gives all it has).
+        blocks: name → slice; the operator's own `blocks` (one per parameter) if None.
+
+    Example:
+        >>> import torch
+        >>> from focalcal.curvature import block_eigenvalues
+        >>> a = torch.diag(torch.tensor([1.0, 2.0, 3.0]))
+        >>> tops = block_eigenvalues(a, 1, {"first": slice(0, 2), "second": slice(2, 3)})
+        >>> {name: round(t.values.item(), 6) for name, t in tops.items()}
+        {'first': 2.0, 'second': 3.0}
+    """
+    size_of(operator)
+    return {
+        name: top_eigenvalues(part, min(k, part.shape[0]), **settings)
+        for name, part in (
+            (name, DiagonalBlock(operator, s)) for name, s in blocks_of(operator, blocks).items()
+        )
+    }
+
+
+class DiagonalBlock:
+    """The block A[s, s] of an operator, itself an operator; a product costs one of the whole."""
+
+    dtype = torch.float64
+
+    def __init__(self, operator: Operator, s: slice) -> None:
+        self.operator = operator
+        self.slice = s
+        self.device = device_of(operator)
+        length = len(range(size_of(operator))[s])
+        self.shape = (length, length)
+
+    def __matmul__(self, vectors: Tensor) -> Tensor:
+        whole = vectors.new_zeros(size_of(self.operator), *vectors.shape[1:])
+        whole[self.slice] = vectors
+        return multiply(self.operator, whole)[self.slice]
+
+
+def _order(values: Tensor, which: Which) -> Tensor:
+    if which == "smallest":
+        return values.argsort()
+    return (values if which == "largest" else values.abs()).argsort(descending=True)
+
+
+def _bordered(inner: Tensor, columns: Tensor) -> Tensor:
+    """The projected matrix with new columns (and, by symmetry, rows)."""
+    m, b = columns.shape
+    out = columns.new_zeros(m, m)
+    out[: m - b, : m - b] = inner
+    out[:, m - b :] = columns
+    out[m - b :, :] = columns.T
+    corner = columns[m - b :]
+    out[m - b :, m - b :] = (corner + corner.T) / 2
+    return out
+
+
+def _orthonormal(
+    vectors: Tensor, basis: Tensor, scale: float, generator: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    """(Q, R): Q spans what `vectors` add to `basis`, and vectors = basis·(…) + Q·R.
+
+    Where nothing is left the column of Q is a random direction and its row of R is zero, so that
+    Lanczos goes on in a fresh invariant subspace.
+    """
+    rest = vectors
+    for _ in range(2):  # twice is enough (Kahan, Parlett)
+        rest = rest - basis @ (basis.T @ rest)
+    q, r = torch.linalg.qr(rest)
+    for j in range(r.shape[0]):
+        if float(r[j, j].abs()) <= BREAKDOWN * scale:
+            r[j, :] = 0.0
+            fresh = _normal(len(q), 1, generator, q.device)
+            for _ in range(2):
+                fresh = fresh - basis @ (basis.T @ fresh)
+                others = q.clone()
+                others[:, j] = 0.0
+                fresh = fresh - others @ (others.T @ fresh)
+                fresh = fresh / fresh.norm().clamp_min(1e-300)
+            q[:, j] = fresh[:, 0]
+    return q, r
+
+
+def _normal(n: int, count: int, generator: torch.Generator, device: torch.device) -> Tensor:
+    values = torch.randn(
+        count, n, generator=generator, device=generator.device, dtype=torch.float64
+    )
+    return values.T.to(device)

@@ -115,3 +115,17 @@ def test_refit_equals_fit_and_files_keep_every_bit(kind, calibrated_data, tmp_pa
     np.testing.assert_array_equal(calibrator.fit(z, y).predict_proba(z), first)
     calibrator.save(tmp_path / "c.json")
     np.testing.assert_array_equal(load(tmp_path / "c.json").predict_proba(z), first)
+
+
+def test_real_networks_gain_on_unseen_images(shared_data):
+    """Validation logits in, test logits judged: every method lowers the test NLL or the ECE."""
+    from focalcal.metrics import adaptive_ece, nll
+
+    with np.load(shared_data / "logits" / "cifar10_test_logits_4resnets_akamaster.npz") as file:
+        z, y = file["resnet56"].astype(np.float64), file["labels"]
+    before = np.exp(z - np.log(np.sum(np.exp(z), axis=1, keepdims=True)))
+    for kind in KINDS:
+        for mode in ("ovr", "top-label"):
+            p = kind(mode=mode).fit(z[:5000], y[:5000]).predict_proba(z[5000:])
+            assert nll(y[5000:], p) < nll(y[5000:], before[5000:]), (kind, mode)
+            assert adaptive_ece(y[5000:], p) < 0.5 * adaptive_ece(y[5000:], before[5000:])

@@ -8,13 +8,17 @@ clip: s = log p − log(1 − p) is finite for every finite logit.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, ClassVar
+from collections.abc import Callable
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
 from focalcal._arrays import Array, like, log_softmax, logsumexp, namespace, to_numpy
+from focalcal._blocks import map_blocks
 from focalcal.calibrators.base import Calibrator, FitData
 from focalcal.errors import InputError
+
+T = TypeVar("T")
 
 MODES = ("ovr", "top-label")
 KEEP_ARGMAX = 1e-5
@@ -152,6 +156,11 @@ class ColumnCalibrator(Calibrator):
 
     def _targets(self, column: Column) -> np.ndarray:
         return column.hits
+
+
+def each(function: Callable[[Column], T], columns: list[Column]) -> list[T]:
+    """`function` of every column, on threads, results in order."""
+    return map_blocks(lambda one: function(columns[one.start]), len(columns), 1)
 
 
 def softplus(x: Array) -> Array:

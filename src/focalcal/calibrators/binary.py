@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from focalcal._arrays import Array, like
-from focalcal.calibrators._columns import Column, ColumnCalibrator, softplus
+from focalcal.calibrators._columns import Column, ColumnCalibrator, each, softplus
 from focalcal.calibrators._logistic import LogisticFit, fit_logistic
 
 
@@ -42,17 +42,17 @@ class PlattScaling(ColumnCalibrator):
         zeros = float(column.weights.sum()) - ones
         return np.where(column.hits > 0, (ones + 1) / (ones + 2), 1 / (zeros + 2))
 
+    def _fit_column(self, column: Column) -> LogisticFit:
+        return fit_logistic(
+            np.stack([column.log_odds, np.ones_like(column.log_odds)], axis=1),
+            self._targets(column),
+            column.weights,
+            np.array([1.0, 0.0]),
+            nonnegative=np.zeros(2, bool),
+        )
+
     def _fit_columns(self, columns: list[Column]) -> dict[str, Any]:
-        fits = [
-            fit_logistic(
-                np.stack([c.log_odds, np.ones_like(c.log_odds)], axis=1),
-                self._targets(c),
-                c.weights,
-                np.array([1.0, 0.0]),
-                nonnegative=np.zeros(2, bool),
-            )
-            for c in columns
-        ]
+        fits = each(self._fit_column, columns)
         self.slope_, self.intercept_ = np.stack([f.coefficients for f in fits], axis=1)
         backwards = int(np.sum(self.slope_ < 0))
         notes = []
@@ -96,16 +96,18 @@ class BetaCalibration(ColumnCalibrator):
         self.mode = mode
         self.task = task
 
+    def _fit_column(self, column: Column) -> LogisticFit:
+        s = column.log_odds
+        return fit_logistic(
+            np.stack([-softplus(-s), softplus(s), np.ones_like(s)], axis=1),
+            column.hits,
+            column.weights,
+            np.array([1.0, 1.0, 0.0]),
+            nonnegative=np.array([True, True, False]),
+        )
+
     def _fit_columns(self, columns: list[Column]) -> dict[str, Any]:
-        fits = []
-        for column in columns:
-            s = column.log_odds
-            features = np.stack([-softplus(-s), softplus(s), np.ones_like(s)], axis=1)
-            bounded = np.array([True, True, False])
-            start = np.array([1.0, 1.0, 0.0])
-            fits.append(
-                fit_logistic(features, column.hits, column.weights, start, nonnegative=bounded)
-            )
+        fits = each(self._fit_column, columns)
         self.a_, self.b_, self.c_ = np.stack([f.coefficients for f in fits], axis=1)
         return outcome(fits, separated_notes(columns))
 

@@ -20,7 +20,7 @@ from focalcal.bins import (
     equal_width_edges,
     quantile_positions,
 )
-from focalcal.calibrators._columns import Column, ColumnCalibrator, softplus
+from focalcal.calibrators._columns import Column, ColumnCalibrator, each, softplus
 from focalcal.calibrators._piecewise import check_shapes, evaluate, pack
 from focalcal.errors import InputError
 
@@ -42,7 +42,7 @@ class _Pieces(ColumnCalibrator):
         raise NotImplementedError
 
     def _fit_columns(self, columns: list[Column]) -> dict[str, Any]:
-        self.edges_, self.pieces_ = pack(*map(list, zip(*map(self._fit_column, columns))))
+        self.edges_, self.pieces_ = pack(*map(list, zip(*each(self._fit_column, columns))))
         return {}
 
     def _calibrate(self, log_odds: Array) -> Array:

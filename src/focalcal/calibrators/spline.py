@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, ClassVar
 
 import numpy as np
 from scipy.interpolate import BSpline, PPoly
 
 from focalcal._arrays import Array
-from focalcal.calibrators._columns import Column, ColumnCalibrator
+from focalcal.calibrators._columns import Column, ColumnCalibrator, each
 from focalcal.calibrators._logistic import LogisticFit, fit_logistic
 from focalcal.calibrators._piecewise import check_shapes, evaluate, pack
 from focalcal.calibrators.binary import outcome, separated_notes
 from focalcal.errors import InputError
 
 DEGREE = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class _Curve:
+    """One column's curve, as `_piecewise.evaluate` takes it, and how its fit went."""
+
+    edges: np.ndarray
+    pieces: np.ndarray
+    fit: LogisticFit
 
 
 class SplineCalibration(ColumnCalibrator):
@@ -60,23 +70,21 @@ class SplineCalibration(ColumnCalibrator):
             raise InputError(f"expected a finite shrinkage >= 0, got {self.shrinkage!r}")
 
     def _fit_columns(self, columns: list[Column]) -> dict[str, Any]:
-        curves, fits = [], []
-        for column in columns:
-            line = _fit_line(column)
-            slope, intercept = line.coefficients
-            knots = _knots(column, self.n_knots)
-            fits.append(line)
-            if slope == 0 or len(knots) < 2:
-                curves.append((np.zeros(0), np.array([[0.0, intercept, slope, 0.0, 0.0]])))
-                continue
-            knots = slope * knots + intercept
-            coefficients, fit = _fit_spline(
-                slope * column.log_odds + intercept, column, knots, float(self.shrinkage)
-            )
-            fits.append(fit)
-            curves.append(_pieces(knots, coefficients, slope, intercept))
-        self.edges_, self.pieces_ = pack(*map(list, zip(*curves)))
-        return outcome(fits, separated_notes(columns))
+        curves = each(self._fit_column, columns)
+        self.edges_, self.pieces_ = pack([c.edges for c in curves], [c.pieces for c in curves])
+        return outcome([c.fit for c in curves], separated_notes(columns))
+
+    def _fit_column(self, column: Column) -> _Curve:
+        line = _fit_line(column)
+        slope, intercept = line.coefficients
+        knots = _knots(column, self.n_knots)
+        if slope == 0 or len(knots) < 2:
+            return _Curve(np.zeros(0), np.array([[0.0, intercept, slope, 0.0, 0.0]]), line)
+        knots = slope * knots + intercept
+        x = slope * column.log_odds + intercept
+        beta, fit = _fit_spline(x, column, knots, float(self.shrinkage))
+        fit = dataclasses.replace(fit, converged=fit.converged and line.converged)
+        return _Curve(*_pieces(knots, beta, slope, intercept), fit)
 
     def _calibrate(self, log_odds: Array) -> Array:
         return evaluate(log_odds, self.edges_, self.pieces_)

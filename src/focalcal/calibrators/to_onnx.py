@@ -29,6 +29,7 @@ OPSET = 18
 IR_VERSION = 8
 TOLERANCE = {"float64": 1e-6, "float32": 1e-5}
 """Largest difference in probability from NumPy float64, by the precision of the arithmetic."""
+DTYPES = ("float16", "float32", "float64")
 
 _EXAMPLES = 3  # rows of the traced batch; the check uses another number
 
@@ -43,9 +44,10 @@ def export(
 ) -> None:
     """Write a fitted calibrator as an ONNX file: `logits` (N, K) to `probabilities` (N, K).
 
-    Arguments: `dtype` of input and output; `compute`, the precision in between ("float32" for
-    runtimes without double arithmetic; the result then differs by up to 1e-5); `log` writes
-    log-probabilities. A binary calibrator takes two columns, as `predict_proba` returns them.
+    Arguments: `dtype` of input and output, "float16" to "float64"; `compute`, the precision in
+    between ("float32" for runtimes without double arithmetic; the result then differs by up to
+    1e-5); `log` writes log-probabilities. A binary calibrator takes two columns, as
+    `predict_proba` returns them.
     """
     model = build(calibrator, dtype=dtype, compute=compute, log=log)
     verify(model, calibrator, dtype=dtype, compute=compute, log=log)
@@ -67,9 +69,10 @@ def build(
     onnx = _import_onnx()
     from focalcal.calibrators.onnx_graph import Graph
 
-    for name, value in (("dtype", dtype), ("compute", compute)):
-        if value not in TOLERANCE:
-            raise InputError(f"expected {name} 'float32' or 'float64', got {value!r}")
+    if dtype not in DTYPES:
+        raise InputError(f"expected dtype in {DTYPES}, got {dtype!r}")
+    if compute not in TOLERANCE:
+        raise InputError(f"expected compute 'float32' or 'float64', got {compute!r}")
     graph = Graph(compute)
     k = calibrator.n_classes_ if columns is None else columns
     # Values of an example batch steer nothing: any finite logits give the same graph.
@@ -132,6 +135,7 @@ def attach_to_onnx(
             f"expected a network with logits for {calibrator.n_classes_} classes, as fitted, "
             f"got {logits.name} of rank {rank} and width {width}"
         )
+    verify(build(calibrator, dtype=dtype), calibrator, dtype=dtype, compute="float64", log=False)
     part = build(calibrator, dtype=dtype, log=log, columns=columns, opset=opset)
     part = onnx.compose.add_prefix(part, "focalcal/")
     final = "log_probabilities" if log else "probabilities"
@@ -164,10 +168,11 @@ def verify(
         worst = np.max(rows) if compute == "float64" else np.median(rows)
     else:
         worst = np.inf
-    if not worst <= TOLERANCE[compute]:
+    tolerance = max(TOLERANCE[compute], float(np.finfo(dtype).eps))
+    if not worst <= tolerance:
         raise FocalcalError(
             f"expected the ONNX file of {type(calibrator).__name__} to agree with NumPy to "
-            f"{TOLERANCE[compute]}, got a difference of {worst:.2g}; nothing was written, "
+            f"{tolerance:.2g}, got a difference of {worst:.2g}; nothing was written, "
             "please report this"
         )
 

@@ -51,7 +51,8 @@ class CalibratorModule(nn.Module):
                 if isinstance(value, Calibrator):
                     parts[name] = value
                 elif isinstance(value, (float, int, np.ndarray, np.number)):
-                    self.register_buffer(name, torch.as_tensor(value, dtype=torch.float64))
+                    # torch.tensor copies: a buffer must not share memory with the calibrator.
+                    self.register_buffer(name, torch.tensor(value, dtype=torch.float64))
                     if np.ndim(value) == 0:
                         self._scalars.append(name)
         self.parts = nn.ModuleDict({name: CalibratorModule(c) for name, c in parts.items()})

@@ -151,14 +151,7 @@ def bin_index(x: Array, edges: Any) -> Array:
     x = np.asarray(x)
     if x.dtype.kind != "f":
         x = x.astype(np.float64)
-    inner = inner.astype(x.dtype)
-    if len(inner) > _FEW_EDGES:
-        return np.searchsorted(inner, x, side="left")
-    flat = np.ascontiguousarray(x).reshape(-1)
-    index = np.zeros(flat.size, dtype=np.uint8)
-    for start in range(0, flat.size, _BLOCK):
-        _count_below(flat[start : start + _BLOCK], inner, index[start : start + _BLOCK])
-    return index.reshape(x.shape).astype(np.intp)
+    return _index(x, inner).astype(np.intp, copy=False)
 
 
 def bin_samples(confidence: Any, correct: Any, edges: Any, weights: Any = None) -> Bins:
@@ -173,25 +166,22 @@ def bin_samples(confidence: Any, correct: Any, edges: Any, weights: Any = None) 
     confidence = to_numpy(confidence)
     if confidence.dtype.kind != "f" or confidence.dtype.itemsize < 4:
         confidence = confidence.astype(np.float64)
-    correct = to_numpy(correct)
+    correct = to_numpy(correct) != 0
     edges = np.asarray(to_numpy(edges), dtype=np.float64)
     weights = None if weights is None else to_numpy(weights).astype(np.float64, copy=False)
     m = len(edges) - 1
 
+    inner = edges[1:-1]
+
     def block(rows: slice) -> np.ndarray:
-        index = bin_index(confidence[rows], edges)
-        if weights is None:
-            hits = np.bincount(index + m * (correct[rows] != 0), minlength=2 * m).reshape(2, m)
-            sums = np.bincount(index, weights=confidence[rows], minlength=m)
-            return np.stack([hits.sum(axis=0), sums, hits[1]])
-        w = weights[rows]
-        return np.stack(
-            [
-                np.bincount(index, weights=w, minlength=m),
-                np.bincount(index, weights=w * confidence[rows], minlength=m),
-                np.bincount(index, weights=w * (correct[rows] != 0), minlength=m),
-            ]
-        )
+        # One count of (bin, correct) pairs gives the sums, the counts and the hits.
+        pairs = _index(confidence[rows], inner)
+        pairs = (pairs + pairs.dtype.type(m) * correct[rows]).astype(np.intp, copy=False)
+        mass = confidence[rows] if weights is None else confidence[rows] * weights[rows]
+        w = None if weights is None else weights[rows]
+        counts = np.bincount(pairs, weights=w, minlength=2 * m).reshape(2, m)
+        sums = np.bincount(pairs, weights=mass, minlength=2 * m).reshape(2, m)
+        return np.stack([counts.sum(axis=0), sums.sum(axis=0), counts[1]])
 
     counts, sums, hits = np.sum(map_blocks(block, len(confidence), _BLOCK), axis=0)
     return Bins(edges, counts, sums, hits)
@@ -269,11 +259,20 @@ def ratio_or_zero(top: np.ndarray, bottom: np.ndarray) -> np.ndarray:
     return np.divide(top, bottom, out=np.zeros(np.shape(top)), where=bottom > 0)
 
 
-def _count_below(x: np.ndarray, inner: np.ndarray, out: np.ndarray) -> None:
-    above = np.empty(x.shape, dtype=bool)
-    for edge in inner:
-        np.greater(x, edge, out=above)
-        np.add(out, above.view(np.uint8), out=out)
+def _index(x: np.ndarray, inner: np.ndarray) -> np.ndarray:
+    """How many inner edges lie below each value, as some integer type."""
+    inner = inner.astype(x.dtype)
+    if len(inner) > _FEW_EDGES:
+        return np.searchsorted(inner, x, side="left")
+    flat = np.ascontiguousarray(x).reshape(-1)
+    index = np.zeros(flat.size, dtype=np.uint8)
+    above = np.empty(min(flat.size, _BLOCK), dtype=bool)
+    for start in range(0, flat.size, _BLOCK):
+        part, out = flat[start : start + _BLOCK], index[start : start + _BLOCK]
+        for edge in inner:
+            np.greater(part, edge, out=above[: part.size])
+            np.add(out, above[: part.size].view(np.uint8), out=out)
+    return index.reshape(x.shape)
 
 
 def _ratio(top: np.ndarray, bottom: np.ndarray) -> np.ndarray:

@@ -46,9 +46,9 @@ def test_has_every_metric_with_its_value(case):
     assert e["high_confidence_accuracy"].n == metrics.high_confidence(y, p).n
     assert e.test.ece == e["ece"].value
     np.testing.assert_allclose(e.reliability.counts, metrics.reliability(y, p).counts)
-    for estimate in e.metrics.values():
-        if np.isfinite(estimate.value):
-            assert estimate.low <= estimate.value <= estimate.high
+    for m in e.metrics.values():
+        if np.isfinite(m.value):
+            assert m.low <= m.value <= m.high
 
 
 def test_json_is_strict_and_complete():
@@ -84,6 +84,16 @@ def test_intervals_cover():
             held[name] += e.low <= truth[name] <= e.high
     # Binomial(100, .95) is below 86 once in 10,000.
     assert min(held.values()) >= 86, held
+
+
+def test_errors_of_calibrated_data_reach_zero(rng):
+    c = rng.random(400)
+    e = metrics.evaluate((rng.random(400) < c).astype(int), c, resamples=99)
+    assert e.test.p_value > 0.05
+    assert e["ece"].low == e["smooth_ece"].low == 0
+    off = metrics.evaluate((rng.random(400) < c**3).astype(int), c, resamples=99)
+    assert off.test.p_value == 0.01
+    assert off["ece"].low > 0
 
 
 def test_level_of_the_test():

@@ -4,7 +4,6 @@ A two-dimensional y_prob (N, K) is a classifier's output, a one-dimensional one 
 probability of y_true = 1.
 """
 
-from focalcal.metrics.bootstrap import bootstrap
 from focalcal.metrics.calibration import (
     ace,
     adaptive_ece,
@@ -18,6 +17,7 @@ from focalcal.metrics.calibration import (
     reliability,
     rms_calibration_error,
 )
+from focalcal.metrics.resampling import bootstrap
 from focalcal.metrics.scores import (
     BrierDecomposition,
     CorrectnessSplit,

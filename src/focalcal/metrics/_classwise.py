@@ -9,7 +9,7 @@ import numpy as np
 
 from focalcal import bins as _bins
 from focalcal._blocks import map_blocks
-from focalcal.metrics.bootstrap import Sample, draw_counts, rows_per_chunk
+from focalcal.metrics.resampling import Sample, draw_counts, rows_per_chunk
 
 NAMES = ("classwise_ece", "ace", "brier_calibration")
 _GROUP_ENTRIES = 2_000_000
@@ -29,7 +29,7 @@ def resample_classwise(
     seed: int,
     progress: Callable[[int], None] | None = None,
 ) -> dict[str, np.ndarray]:
-    """Values (resamples,) of `NAMES`, drawn as `bootstrap.resample` draws them.
+    """Values (resamples,) of `NAMES`, drawn as `resampling.resample` draws them.
 
     labels (N,) and probs (N, K) are in the order of `sample`. The edges of the equal-mass bins
     of `ace` are held at the quantiles of the sample itself.

@@ -27,6 +27,8 @@ def labels_and_probs(y_true: Any, y_prob: Any) -> tuple[Array, Array]:
     (N, 1) probabilities become (N,).
     """
     probs = check_probs(_prepare(y_prob))
+    if is_torch(probs) and probs.device.type == "cpu":
+        probs = to_numpy(probs)
     return _labels_for(y_true, probs), probs
 
 
@@ -52,13 +54,21 @@ def top_label(y_true: Any, y_prob: Any) -> tuple[np.ndarray, np.ndarray]:
     probs = _prepare(y_prob)
     fast = isinstance(probs, np.ndarray) and probs.ndim == 2 and probs.dtype.kind == "f"
     if fast and probs.dtype.itemsize in (4, 8) and 0 not in probs.shape:
-        labels = _labels_for(y_true, probs)
-        result = _reduce_rows(labels, probs)
+        tolerance = SUM_TOLERANCE["float32" if probs.dtype.itemsize == 4 else "float64"]
+        result = _reduce_rows(_labels_for(y_true, probs), probs, tolerance)
         if result is not None:
             return result
-    labels, probs = labels_and_probs(y_true, probs)
+    return top_of(*labels_and_probs(y_true, probs))
+
+
+def top_of(labels: Array, probs: Array) -> tuple[np.ndarray, np.ndarray]:
+    """(confidence, correct) of what `labels_and_probs` returned."""
     if probs.ndim == 1:
         return to_numpy(probs), to_numpy(labels) != 0
+    if not is_torch(probs):
+        result = _reduce_rows(labels, probs, np.inf)
+        if result is not None:
+            return result
     xp = namespace(probs)
     return to_numpy(xp.max(probs, axis=1)), to_numpy(xp.argmax(probs, axis=1) == labels)
 
@@ -125,7 +135,9 @@ def mean(values: np.ndarray, weights: np.ndarray | None) -> float:
 def _prepare(y_prob: Any) -> Array:
     probs = as_array(y_prob)
     if is_torch(probs) and probs.device.type != "cuda":
-        probs = to_numpy(probs)  # shares memory on the CPU; other devices may lack float64
+        # Shares memory. NumPy has no bfloat16: that is checked, with its tolerance, as a tensor.
+        probs = probs.detach().cpu()
+        probs = probs if str(probs.dtype) == "torch.bfloat16" else to_numpy(probs)
     if probs.ndim == 2 and probs.shape[1] == 1:
         probs = probs[:, 0]
     return probs
@@ -158,7 +170,9 @@ def _device(p: Array) -> Any:
     return p.device if is_torch(p) else None
 
 
-def _reduce_rows(labels: np.ndarray, probs: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+def _reduce_rows(
+    labels: np.ndarray, probs: np.ndarray, tolerance: float
+) -> tuple[np.ndarray, np.ndarray] | None:
     """Top confidence and correctness in one pass that also checks; None if a check fails.
 
     The caller then takes the slow path, which names the offending row.
@@ -166,28 +180,65 @@ def _reduce_rows(labels: np.ndarray, probs: np.ndarray) -> tuple[np.ndarray, np.
     n, k = probs.shape
     confidence = np.empty(n, dtype=probs.dtype)
     correct = np.empty(n, dtype=bool)
-    tolerance = SUM_TOLERANCE["float32" if probs.dtype.itemsize == 4 else "float64"]
-    size = _rows_per_block(probs)
-    starts = np.arange(size) * k
+    size = max(_BLOCK_BYTES // (k * probs.dtype.itemsize), 64)
+    reduce = _reduce_few if k <= _FEW_CLASSES else _reduce_many
 
     def block(rows: slice) -> bool:
-        p, y, top = probs[rows], labels[rows], confidence[rows]
-        if k > _FEW_CLASSES:
-            at = p.argmax(axis=1)
-            top[:] = np.take_along_axis(p, at[:, None], axis=1)[:, 0]
-            correct[rows] = at == y
-            low, total = p.min(), p.sum(axis=1)
-        else:
-            columns = np.ascontiguousarray(p.T)
-            np.maximum.reduce(columns, axis=0, out=top)
-            low, total = columns.min(), np.add.reduce(columns, axis=0)
-            picked = columns.reshape(-1).take(y * np.intp(len(p)) + starts[: len(p)] // k)
-            np.equal(picked, top, out=correct[rows])
-            if np.count_nonzero(columns == top) != len(p):  # ties: the first class is predicted
-                correct[rows] = columns.argmax(axis=0) == y
-        np.subtract(total, 1, out=total)
-        # Written so that NaN, which fails every comparison, fails the check.
-        return bool(low >= 0 and total.max() <= tolerance and total.min() >= -tolerance)
+        parts = [slice(i, min(i + size, rows.stop)) for i in range(rows.start, rows.stop, size)]
+        return reduce(labels, probs, confidence, correct, parts, tolerance)
 
-    ok = all(map_blocks(block, n, size)) and bool(confidence.max() <= 1)
+    ok = all(map_blocks(block, n, 16 * size)) and bool(confidence.max() <= 1)
     return (confidence, correct) if ok else None
+
+
+def _reduce_few(
+    labels: np.ndarray,
+    probs: np.ndarray,
+    confidence: np.ndarray,
+    correct: np.ndarray,
+    parts: list[slice],
+    tolerance: float,
+) -> bool:
+    """Few classes: each part is transposed into a reused buffer and reduced along columns."""
+    size, k = parts[0].stop - parts[0].start, probs.shape[1]
+    columns, is_top = np.empty((k, size), probs.dtype), np.empty((k, size), bool)
+    total, starts, at = np.empty(size, probs.dtype), np.arange(size), np.empty(size, np.intp)
+    for rows in parts:
+        m = rows.stop - rows.start
+        c, top = columns[:, :m], confidence[rows]
+        np.copyto(c, probs[rows].T)
+        np.maximum.reduce(c, axis=0, out=top)
+        np.equal(c, top, out=is_top[:, :m])
+        if np.count_nonzero(is_top[:, :m]) == m:
+            np.multiply(labels[rows], np.intp(size), out=at[:m], casting="unsafe")
+            np.add(at[:m], starts[:m], out=at[:m])
+            is_top.reshape(-1).take(at[:m], out=correct[rows], mode="clip")
+        else:  # ties (the first class is predicted) or NaN
+            np.equal(c.argmax(axis=0), labels[rows], out=correct[rows])
+        if not _valid(c, np.add.reduce(c, axis=0, out=total[:m]), tolerance):
+            return False
+    return True
+
+
+def _reduce_many(
+    labels: np.ndarray,
+    probs: np.ndarray,
+    confidence: np.ndarray,
+    correct: np.ndarray,
+    parts: list[slice],
+    tolerance: float,
+) -> bool:
+    """Many classes: rows are long enough to be reduced where they lie."""
+    for rows in parts:
+        p = probs[rows]
+        at = p.argmax(axis=1)
+        confidence[rows] = np.take_along_axis(p, at[:, None], axis=1)[:, 0]
+        np.equal(at, labels[rows], out=correct[rows])
+        if not _valid(p, p.sum(axis=1), tolerance):
+            return False
+    return True
+
+
+def _valid(p: np.ndarray, sums: np.ndarray, tolerance: float) -> bool:
+    # Written so that NaN, which fails every comparison, fails the check.
+    return bool(p.min() >= 0 and sums.max() - 1 <= tolerance and 1 - sums.min() <= tolerance)

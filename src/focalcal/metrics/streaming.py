@@ -105,7 +105,7 @@ class CalibrationStats:
                 f"got {columns}"
             )
         weights = _samples.sample_weights(sample_weight, len(labels))
-        confidence, correct = _samples.top_label(labels, probs)
+        confidence, correct = _samples.top_of(labels, probs)
         self._add_sums(labels, probs, confidence, correct, weights)
         self._fixed += _bins.bin_samples(confidence, correct, self._fixed.edges, weights)
         # float64 here, so that a cell's edges are the same numbers for every precision.

@@ -14,7 +14,8 @@ from focalcal import bins as _bins
 from focalcal.bins import Bins
 from focalcal.errors import InputError
 from focalcal.metrics import _classwise, _samples
-from focalcal.metrics.bootstrap import (
+from focalcal.metrics.calibration import ace, classwise_ece
+from focalcal.metrics.resampling import (
     KERNELS,
     Sample,
     check_resamples,
@@ -23,9 +24,18 @@ from focalcal.metrics.bootstrap import (
     read_sample,
     resample,
 )
-from focalcal.metrics.calibration import ace, classwise_ece
 from focalcal.metrics.scores import brier_decomposition
 
+_ERRORS = {
+    "ece",
+    "mce",
+    "rms_calibration_error",
+    "adaptive_ece",
+    "debiased_ece",
+    "smooth_ece",
+    "ks_error",
+}
+_CLASSWISE_ERRORS = {"classwise_ece", "ace", "brier_calibration"}
 _SIGNED = {"confidence_gap"}
 _UNBOUNDED = {"nll", "nll_right", "nll_wrong", "entropy_right", "entropy_wrong"}
 _AT_MOST_TWO = {"brier", "brier_calibration", "brier_refinement"}
@@ -99,11 +109,12 @@ def evaluate(
 ) -> Evaluation:
     """All metrics with bootstrap intervals, and the test of "calibrated".
 
-    Intervals are basic bootstrap intervals, 2·value − quantiles of the resampled values: plug-in
-    calibration errors are biased upwards, resampling them adds the same bias once more, and this
-    interval takes it off instead of doubling it. They are clipped to the metric's range and
-    widened, where needed, to hold the value. Equal-mass bins are formed anew in each resample,
-    except for `ace`, whose edges are held fixed.
+    Intervals are basic bootstrap intervals, 2·value − quantiles of the resampled values. Those of
+    calibration errors, which are biased upwards and more so when resampled, are symmetric with
+    the larger of the two half-widths, and reach 0 if the test does not reject "calibrated" at
+    this level (not so the class-wise errors, of which the test says nothing). All are clipped to
+    the metric's range. Equal-mass bins are formed anew in each resample, except for `ace`, whose
+    edges are held fixed.
 
     y_true: (N,) labels; y_prob: (N, K), or (N,) = probability of y_true = 1; sample_weight: (N,);
     resamples: default 1000, fewer (at least 200) for more than 50,000 samples; level: coverage of
@@ -146,12 +157,16 @@ def evaluate(
         name: estimate(name, values[name], draws[name], level, sizes.get(name, n))
         for name in values
     }
+    test = _test(sample, values["ece"], resamples, seed)
+    if test.p_value > 1 - level:
+        for name in _ERRORS:
+            metrics[name] = dataclasses.replace(metrics[name], low=0.0)
     edges = _bins.equal_width_edges(bins)
     return Evaluation(
         n=n,
         n_classes=n_classes,
         metrics=metrics,
-        test=_test(sample, values["ece"], resamples, seed),
+        test=test,
         reliability=_bins.bin_samples(sample.confidence, sample.correct, edges, sample.weights),
         threshold=threshold,
         level=level,
@@ -195,17 +210,18 @@ def _test(sample: Sample, value: float, resamples: int, seed: int) -> Calibratio
 
 
 def estimate(name: str, value: float, draws: np.ndarray, level: float, n: int) -> Estimate:
-    """The basic bootstrap interval of a named metric; see `evaluate`."""
+    """The bootstrap interval of a named metric; see `evaluate`."""
     draws = draws[~np.isnan(draws)]
-    if math.isnan(value) or not math.isfinite(value) or len(draws) < 2:
+    if not math.isfinite(value) or len(draws) < 2:
         return Estimate(value, float("nan"), float("nan"), n)
     tail = (1 - level) / 2
-    upper, lower = np.quantile(draws, [1 - tail, tail])
+    lower, upper = np.quantile(draws, [tail, 1 - tail]).tolist()
+    below, above = max(upper - value, 0.0), max(value - lower, 0.0)
+    if name in _ERRORS or name in _CLASSWISE_ERRORS:
+        below = above = max(below, above)
     least = -1.0 if name in _SIGNED else 0.0
     most = math.inf if name in _UNBOUNDED else 2.0 if name in _AT_MOST_TWO else 1.0
-    low = min(max(2 * value - float(upper), least), value)
-    high = max(min(2 * value - float(lower), most), value)
-    return Estimate(value, low, high, n)
+    return Estimate(value, max(value - below, least), min(value + above, most), n)
 
 
 def _sizes(sample: Sample) -> dict[str, int]:

@@ -162,13 +162,13 @@ def read_sample(
     sample_weight: Any = None,
 ) -> Sample:
     """Sort the samples and compute, once, what the named metrics need."""
-    confidence, correct = _samples.top_label(y_true, y_prob)
+    labels, probs = _samples.labels_and_probs(y_true, y_prob)
+    confidence, correct = _samples.top_of(labels, probs)
     threshold = check_threshold(threshold)
     weights = _samples.sample_weights(sample_weight, len(confidence))
     order = np.argsort(confidence, kind="stable")
     means = {"confidence": confidence, "correct": correct, "high": at_least(confidence, threshold)}
     if any(name not in _TOP_LABEL_ONLY for name in names):
-        labels, probs = _samples.labels_and_probs(y_true, y_prob)
         right = _samples.predicted_right(labels, probs)
         p_true = _samples.true_class_probability(labels, probs)
         means |= {

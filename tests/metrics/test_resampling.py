@@ -8,7 +8,7 @@ import pytest
 from focalcal import metrics
 from focalcal.errors import InputError
 from focalcal.metrics import _classwise
-from focalcal.metrics.bootstrap import (
+from focalcal.metrics.resampling import (
     KERNELS,
     Replicates,
     consistency_values,

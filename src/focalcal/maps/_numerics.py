@@ -52,7 +52,8 @@ def by_rows(function: Callable[[Array], Array], x: Array) -> Array:
 
         if x.is_cuda:
             block *= 256  # launch overhead, not cache, is what a GPU has to hide
-        if x.requires_grad and torch.is_grad_enabled():
+        # A loop over blocks would fix the batch size of an exported graph.
+        if torch.compiler.is_compiling() or (x.requires_grad and torch.is_grad_enabled()):
             block = max(1, rows.shape[0])
     with np.errstate(invalid="ignore"):  # inf − inf in the error terms of impossible classes
         if rows.shape[0] <= block:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from focalcal._arrays import Array, as_float, namespace
+from focalcal._arrays import Array, as_float, namespace, take_along_axis
 from focalcal._checks import check_gamma
 from focalcal.maps._numerics import (
     as_classes,
@@ -23,8 +23,8 @@ from focalcal.maps._numerics import (
     widen,
 )
 
-FAR = -1e5
-"""A log-probability whose exponential is exactly 0 in float64, and which is still finite."""
+FAR = -1e12
+"""A finite stand-in for log 0, below any log-probability the maps reach."""
 
 
 def focal_log_map(logits: Any, gamma: float) -> Array:
@@ -82,7 +82,7 @@ def binary_focal_map(logit: Any, gamma: float) -> Array:
         The calibrated logit, same shape, kind and float dtype.
 
     >>> round(float(binary_focal_map(1.0, gamma=2.0)), 4)
-    2.4643
+    2.6817
 
     Komisarenko and Kull, ECAI 2024, Prop. 3.
     """
@@ -157,8 +157,8 @@ def _log_map_rows(z: Array, gamma: float) -> Array:
     top = xp.argmax(z, axis=-1, keepdims=True)
     is_top = classes == top
     second = xp.argmax(xp.where(is_top, -xp.inf, detach(z)), axis=-1, keepdims=True)
-    z_top = xp.take_along_axis(z, top, axis=-1)
-    z_second = xp.take_along_axis(z, second, axis=-1)
+    z_top = take_along_axis(z, top, axis=-1)
+    z_second = take_along_axis(z, second, axis=-1)
     # With every other class impossible (−inf) there is no runner-up to measure from.
     anchor = xp.where(xp.isfinite(z_second), z_second, z_top)
 
@@ -174,7 +174,7 @@ def _log_map_rows(z: Array, gamma: float) -> Array:
     far = FAR * xp.ones_like(detach(gap))
     log_q = xp.maximum(x, far) + (xp.maximum(gap, far) - xp.log1p(odds))
     log_factor = xp.log1p(gamma * (-q * log_q / (1 - q)))
-    log_factor_second = xp.take_along_axis(log_factor, second, axis=-1)
+    log_factor_second = take_along_axis(log_factor, second, axis=-1)
     log_others = xp.log1p(-xp.expm1(x) * (odds_second / beside_second))  # log (1−q_k)/(1−q_2)
     below_second = x - gamma * log_others + (log_factor_second - log_factor)
 

@@ -1,0 +1,132 @@
+"""Where focal loss and Ψ change sides: γ from a target probability, and confidence up or down."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.optimize import brentq
+from scipy.special import lambertw
+
+from focalcal._arrays import Array, as_float, like, to_numpy
+from focalcal._checks import check_gamma
+from focalcal.errors import InputError
+from focalcal.maps._numerics import log_deficit
+from focalcal.maps.focal import gradient_factor
+
+
+def gamma_for_probability(p0: Any) -> Array:
+    """γ*(p0): the γ whose gradients are larger than cross-entropy's below p0 and smaller above.
+
+    γ* = a/b + W₋₁(−a^(1−a/b)·ln(a)/b)/ln a, a = 1−p0, b = p0·ln p0: the root of g(p0,γ) = 1 other
+    than γ = 0. From p0 = ½ up every γ ≥ 0 satisfies g ≤ 1, and the answer is 0.
+
+    Args:
+        p0: probability in (0, 1), number or array.
+
+    Returns:
+        γ*, same shape and kind, accurate also just below ½, where W₋₁ itself loses every digit.
+
+    >>> gamma_for_probability([0.2, 0.25, 0.5]).round(3)
+    array([4.851, 3.07 , 0.   ])
+
+    Mukhoti et al., 2020, Prop. 2.
+    """
+    given = as_float(p0)
+    p = to_numpy(given).astype(np.float64)
+    if not np.all((p > 0) & (p < 1)):
+        raise InputError(f"expected p0 strictly between 0 and 1, got {p0}")
+    half = p >= 0.5
+    p = np.where(half, 0.25, p)
+    twice = 1 - 2 * p
+    ratio = p / (1 - p)
+    r = -ratio * np.log(p)
+    # ln(1−p) + r cancels near ½; written in 1 − 2p every term is small there
+    margin = np.log1p(twice) - ratio * np.log1p(-twice) - 2 * twice / (1 + twice) * np.log(2)
+    x = _inverse_log_deficit(margin / r, keep=-np.log1p(-p) / r)
+    return like(np.where(half, 0.0, x / r), given)
+
+
+def probability_for_gamma(gamma: float) -> float:
+    """p0 with γ*(p0) = γ, for γ ≥ 0: the largest probability with g(p0,γ) = 1, from ½ at 0 down.
+
+    >>> round(probability_for_gamma(5.0), 4)
+    0.1968
+
+    Mukhoti et al., 2020, Prop. 2, solved for p0.
+    """
+    gamma = check_gamma(gamma)
+    if gamma < 0:
+        raise InputError(f"expected gamma >= 0, got {gamma}; below 0 no probability has it")
+    if gamma == 0:
+        return 0.5
+    low = 1e-3
+    while float(gamma_for_probability(low)) < gamma:
+        low /= 10
+    return float(brentq(lambda p: float(gamma_for_probability(p)) - gamma, low, 0.5, xtol=1e-15))
+
+
+@dataclass(frozen=True)
+class ConfidenceChangeRegion:
+    """Where Ψ^γ raises or lowers the largest probability.
+
+    Attributes:
+        gamma, n_classes: the map.
+        never_lowered_from: Ψ never lowers a top probability of at least this, whatever the rest.
+        lowered: with the other classes equal, Ψ lowers a top probability strictly between these
+            two; None where it lowers none.
+    """
+
+    gamma: float
+    n_classes: int
+    never_lowered_from: float
+    lowered: tuple[float, float] | None
+
+
+def confidence_change_region(gamma: float, n_classes: int) -> ConfidenceChangeRegion:
+    """Where Ψ^γ raises or lowers the top probability q.
+
+    Ψ does not lower it iff Σ_k q_k/g(q_k) ≤ 1/g(q). Hence never where g(q,γ) ≤ 1, that is
+    q ≥ p0 with γ*(p0) = γ; and with the rest equal, u = (1−q)/(K−1) each, iff g(u) ≥ g(q).
+
+    Args:
+        gamma: focal parameter γ ≥ 0.
+        n_classes: K ≥ 2.
+
+    Returns:
+        The region; `lowered` is None for two and three classes.
+
+    >>> region = confidence_change_region(3.0, 1000)
+    >>> [round(end, 4) for end in region.lowered], round(region.never_lowered_from, 4)
+    ([0.001, 0.2472], 0.2526)
+
+    Corrects Komisarenko and Kull, ECAI 2024, Prop. 5, which holds for few classes only.
+    """
+    never = probability_for_gamma(gamma)
+    if n_classes < 2:
+        raise InputError(f"expected two or more classes, got {n_classes}")
+
+    def change(q: float) -> float:
+        both = gradient_factor(np.array([q, (1 - q) / (n_classes - 1)]), gamma)
+        return float(both[1] - both[0])
+
+    lowered = None
+    start = 1 / n_classes * (1 + 1e-6)
+    # g rises from q = 0 to one maximum: top classes below it are lowered from 1/K on
+    if gamma > 0 and start < never and change(start) < 0:
+        lowered = (1 / n_classes, float(brentq(change, start, never, xtol=1e-14)))
+    return ConfidenceChangeRegion(float(gamma), int(n_classes), never, lowered)
+
+
+def _inverse_log_deficit(t: np.ndarray, keep: np.ndarray) -> np.ndarray:
+    """x > 0 with 1 − log1p(x)/x = t in (0, 1): Lambert W₋₁, polished by Newton; keep = 1 − t."""
+    small = t < 1e-3
+    branch = lambertw(-np.where(small, 0.5, keep) * np.exp(-np.where(small, 0.5, keep)), -1).real
+    x = np.where(small, 2 * t * (1 + 4 * t / 3), -1 - branch / keep)
+    for _ in range(4):
+        value = log_deficit(x)
+        excess = np.where(t < 0.5, value - t, keep - np.log1p(x) / x)
+        # d/dx (1 − log1p(x)/x) = [log1p(x)/x − 1/(1+x)]/x, of which the first is 1 − value
+        x = x - excess * x / (x / (1 + x) - value)
+    return x

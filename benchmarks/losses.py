@@ -16,6 +16,7 @@ import json
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -25,7 +26,10 @@ from torch.nn import functional as F
 from focalcal.losses import focal_loss
 from focalcal.provenance import provenance
 
-SHAPES = {"cuda": [(65_536, 1_000), (16_384, 32_000)], "cpu": [(128, 10), (4_096, 100), (4_096, 1_000)]}
+SHAPES = {
+    "cuda": [(65_536, 1_000), (16_384, 32_000)],
+    "cpu": [(128, 10), (4_096, 100), (4_096, 1_000)],
+}
 GAMMA = 3.0
 
 
@@ -114,7 +118,7 @@ def sweep(n: int, n_classes: int, repeats: int) -> None:
 
     logits = torch.randn(n, n_classes, device="cuda")
     target = torch.randint(n_classes, (n,), device="cuda")
-    loss, top, log_sum, slope = _triton.launch_forward(logits, target, GAMMA, -100)
+    _, top, log_sum, slope = _triton.launch_forward(logits, target, GAMMA, -100)
     grad = torch.ones((), device="cuda").expand(n)
     whole = 1 << (n_classes - 1).bit_length()
     blocks = [whole] if whole <= 4096 else [2048, 4096, 8192, 16384, whole]
@@ -132,7 +136,7 @@ def sweep(n: int, n_classes: int, repeats: int) -> None:
             if not 4 <= per_thread <= 128:
                 continue
             tile = Tile(rows, block, warps)
-            times[tile] = milliseconds(lambda tile=tile: launch(tile), "cuda", repeats)
+            times[tile] = milliseconds(partial(launch, tile), "cuda", repeats)
         default = getattr(_triton, f"{name}_tile")(n_classes)
         for tile in sorted(times, key=times.get)[:10]:
             mark = "  <- default" if tile == default else ""

@@ -1,5 +1,17 @@
 """Training losses: drop-in replacements for `torch.nn.CrossEntropyLoss`."""
 
+try:
+    import torch  # noqa: F401
+except ImportError as error:
+    from focalcal.errors import MissingExtraError
+
+    raise MissingExtraError("torch", "torch", "focalcal.losses") from error
+
+from focalcal.losses._base import Loss
+from focalcal.losses.adafocal import AdaFocalLoss
+from focalcal.losses.brier import BrierLoss
+from focalcal.losses.curvature import CurvatureRegularizedLoss
+from focalcal.losses.dual import DualFocalLoss
 from focalcal.losses.focal import (
     FocalLoss,
     LabelSmoothingLoss,
@@ -7,11 +19,26 @@ from focalcal.losses.focal import (
     ScheduledFocalLoss,
     focal_loss,
 )
+from focalcal.losses.mmce import MMCELoss
+from focalcal.losses.proper import ProperFocalLoss
+from focalcal.losses.registry import LOSSES, make_loss
+from focalcal.losses.sigmoid import SigmoidFocalLoss, sigmoid_focal_loss
 
 __all__ = [
+    "LOSSES",
+    "AdaFocalLoss",
+    "BrierLoss",
+    "CurvatureRegularizedLoss",
+    "DualFocalLoss",
     "FocalLoss",
     "LabelSmoothingLoss",
+    "Loss",
+    "MMCELoss",
+    "ProperFocalLoss",
     "SampleDependentFocalLoss",
     "ScheduledFocalLoss",
+    "SigmoidFocalLoss",
     "focal_loss",
+    "make_loss",
+    "sigmoid_focal_loss",
 ]

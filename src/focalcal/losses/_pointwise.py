@@ -18,7 +18,14 @@ def focal_value(ce: Tensor, gamma: float | Tensor) -> Tensor:
 
     Value and derivatives are finite for every ce ≥ 0 and γ > −1, also where p rounds to 1.
     """
-    return _FocalValue.apply(ce, gamma)[0]
+    if is_transformed():
+        return _safe(ce)[1] ** gamma * ce
+    return _FocalValue.apply(ce, gamma)
+
+
+def is_transformed() -> bool:
+    """Whether torch.compile or torch.func is at work, which want plain operations and no values."""
+    return torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
 
 
 class _FocalValue(torch.autograd.Function):
@@ -28,28 +35,19 @@ class _FocalValue(torch.autograd.Function):
     operations, which carry every higher derivative.
     """
 
-    generate_vmap_rule = True
-
     @staticmethod
-    def forward(ce: Tensor, gamma: float | Tensor) -> tuple[Tensor, Tensor]:
+    def forward(ctx: Any, ce: Tensor, gamma: float | Tensor) -> Tensor:
         safe, one_minus_p = _safe(ce)
         power = one_minus_p**gamma
-        return power * ce, power * _bracket(safe, one_minus_p, gamma)
+        ctx.gamma = gamma
+        ctx.save_for_backward(ce, power * _bracket(safe, one_minus_p, gamma))
+        return power * ce
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple, output: tuple[Tensor, Tensor]) -> None:
-        ce, gamma = inputs
-        slope = output[1]
-        ctx.mark_non_differentiable(slope)
-        ctx.is_tensor = isinstance(gamma, Tensor)
-        ctx.gamma = None if ctx.is_tensor else gamma
-        ctx.save_for_backward(ce, slope, *([gamma] if ctx.is_tensor else []))
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor, _: Tensor | None) -> tuple[Tensor, None]:
-        ce, slope, *rest = ctx.saved_tensors
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        ce, slope = ctx.saved_tensors
         if torch.is_grad_enabled():
-            slope = gradient_factor(ce, rest[0] if ctx.is_tensor else ctx.gamma)
+            slope = gradient_factor(ce, ctx.gamma)
         return grad * slope, None
 
 
@@ -61,13 +59,13 @@ def gradient_factor(ce: Tensor, gamma: float | Tensor) -> Tensor:
 
 def _safe(ce: Tensor) -> tuple[Tensor, Tensor]:
     # log_softmax cannot resolve 1−p below eps, and (1−p)^γ or its derivatives diverge at 0 for
-    # γ < 1 while their product with dc/dz vanishes: stop at eps, where both are finite.
-    safe = ce.clamp(min=torch.finfo(ce.dtype).eps)
+    # γ < 1 while their product with dc/dz vanishes: stop at eps, where both are finite. The upper
+    # end is for ce = inf (a logit of −inf), whose p·ce would be 0·inf.
+    limits = torch.finfo(ce.dtype)
+    safe = ce.clamp(limits.eps, limits.max)
     return safe, -torch.expm1(-safe)
 
 
 def _bracket(safe: Tensor, one_minus_p: Tensor, gamma: float | Tensor) -> Tensor:
     # exp(−ce) is taken anew: 1 − one_minus_p has no correct digit left where p is small.
-    # ce = inf (a logit of −inf) would give 0·inf; its r is 0.
-    largest = torch.finfo(safe.dtype).max
-    return 1 + gamma * (torch.exp(-safe) * safe.clamp(max=largest) / one_minus_p)
+    return 1 + gamma * (torch.exp(-safe) * safe / one_minus_p)

@@ -6,14 +6,17 @@ per sample; nothing else here or there reshapes, masks, weights or averages.
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from focalcal.errors import InputError
+from focalcal.losses._pointwise import is_transformed
 
 REDUCTIONS = ("none", "mean", "sum")
 IGNORE_INDEX = -100
@@ -35,6 +38,7 @@ class Problem:
     ignore_index: int
     smoothing: float
     batched: bool
+    all_kept: bool = False  # known without asking the device
 
     @property
     def logits(self) -> Tensor:
@@ -69,8 +73,10 @@ class Problem:
         """The target probabilities u (N, C, d1..dk), smoothed; ignored rows hold some class."""
         if self.soft is not None:
             return self.soft
-        onehot = F.one_hot(self.safe_labels(), self.n_classes).movedim(-1, 1)
-        onehot = onehot.to(self.logits.dtype)
+        # Not F.one_hot, which looks at its input's values and so fails under vmap.
+        classes = torch.arange(self.n_classes, device=self.given.device)
+        classes = classes.reshape(-1, *([1] * (self.given.ndim - 2)))
+        onehot = (self.safe_labels().unsqueeze(1) == classes).to(self.precision)
         if self.smoothing:
             onehot = onehot * (1 - self.smoothing) + self.smoothing / self.n_classes
         return onehot
@@ -94,7 +100,9 @@ class Problem:
     def scaled_by_weight(self, values: Tensor) -> Tensor:
         """Values that are not a sum over classes, times Σ_k u_k w_k; 0 where ignored."""
         if self.soft is not None:
-            return values if self.weight is None else values * self.expected(torch.ones_like(self.soft))
+            if self.weight is None:
+                return values
+            return values * (self.soft * self.class_weights()).sum(1)
         return self.weighted(values).masked_fill(self.labels == self.ignore_index, 0)
 
     def denominator(self) -> Tensor | int:
@@ -107,7 +115,21 @@ class Problem:
         weight = self.row_weights()
         if weight is not None:
             return weight.sum()
+        if self.all_kept:
+            return self.labels.numel()
         return (self.labels != self.ignore_index).sum()
+
+    def cross_entropy(self, reduction: str) -> Tensor:
+        """PyTorch's own, with every option of this call."""
+        value = F.cross_entropy(
+            self.logits,
+            self.labels if self.soft is None else self.soft,
+            weight=self.weight,
+            ignore_index=self.ignore_index,
+            label_smoothing=self.smoothing,
+            reduction=reduction,
+        )
+        return value if reduction != "none" or self.batched else value.squeeze(0)
 
     def reduce(self, values: Tensor, reduction: str) -> Tensor:
         """Per-sample weighted values to the asked reduction."""
@@ -118,9 +140,17 @@ class Problem:
 
     def cross_entropies(self) -> Tensor:
         """−ln p_y per sample (N, d1..dk) of integer targets, unweighted; 0 where ignored."""
+        if can_fuse(self.given):
+            return self.fused(0.0)
         return F.cross_entropy(
             self.logits, self.labels, ignore_index=self.ignore_index, reduction="none"
         )
+
+    def fused(self, gamma: float | Tensor) -> Tensor:
+        """Focal loss per sample from the CUDA kernel; integer targets, 0 where ignored."""
+        from focalcal.losses._triton import fused_focal
+
+        return fused_focal(self.given, self.labels, gamma, self.ignore_index)
 
     def pointwise(self, function: Callable[[Tensor], Tensor]) -> Tensor:
         """Σ_k u_k w_k function(−ln q_k) per sample, for a function with function(0) = 0."""
@@ -176,8 +206,10 @@ def make_problem(
             f"shape {tuple(logits.shape)}, got {tuple(target.shape)}"
         )
     target = target.long()
-    _check_range(target, n_classes, ignore_index)
-    return Problem(logits, target, None, weight, ignore_index, float(label_smoothing), batched)
+    all_kept = _check_range(target, n_classes, ignore_index)
+    return Problem(
+        logits, target, None, weight, ignore_index, float(label_smoothing), batched, all_kept
+    )
 
 
 def compute_dtype(logits: Tensor) -> torch.dtype:
@@ -197,16 +229,32 @@ def check_smoothing(label_smoothing: float) -> float:
     return float(label_smoothing)
 
 
-def values_are_visible(tensor: Tensor) -> bool:
-    """Whether looking at a tensor's numbers is free: not on a GPU, not traced, not under vmap."""
+def can_fuse(logits: Tensor) -> bool:
+    """Whether the CUDA kernel takes these logits; tracing and torch.func need plain operations."""
     return (
-        tensor.device.type == "cpu"
-        and not torch.compiler.is_compiling()
-        and not torch._C._are_functorch_transforms_active()
+        logits.is_cuda
+        and logits.ndim == 2
+        and logits.numel() > 0
+        and logits.dtype != torch.float64
+        and logits.is_contiguous()
+        and not is_transformed()
+        and _has_triton()
     )
 
 
-def _check_soft(logits: Tensor, target: Tensor, ignore_index: int, integer_only: str | None) -> None:
+@cache
+def _has_triton() -> bool:
+    return importlib.util.find_spec("triton") is not None
+
+
+def values_are_visible(tensor: Tensor) -> bool:
+    """Whether looking at a tensor's numbers is free and allowed."""
+    return tensor.device.type == "cpu" and not is_transformed()
+
+
+def _check_soft(
+    logits: Tensor, target: Tensor, ignore_index: int, integer_only: str | None
+) -> None:
     if integer_only:
         raise InputError(
             f"{integer_only} takes integer labels only, got {target.dtype} targets; "
@@ -223,12 +271,13 @@ def _check_soft(logits: Tensor, target: Tensor, ignore_index: int, integer_only:
         )
 
 
-def _check_range(labels: Tensor, n_classes: int, ignore_index: int) -> None:
+def _check_range(labels: Tensor, n_classes: int, ignore_index: int) -> bool:
+    """Refuse labels out of range; whether it is known that none is ignored."""
     if not values_are_visible(labels) or labels.numel() == 0:
-        return
-    lowest, highest = torch.aminmax(labels)
+        return False
+    lowest, highest = (int(end) for end in torch.aminmax(labels))
     if lowest >= 0 and highest < n_classes:
-        return
+        return not lowest <= ignore_index <= highest
     wrong = ((labels < 0) | (labels >= n_classes)) & (labels != ignore_index)
     if wrong.any():
         at = wrong.nonzero()[0].tolist()
@@ -236,3 +285,4 @@ def _check_range(labels: Tensor, n_classes: int, ignore_index: int) -> None:
             f"expected labels in 0..{n_classes - 1} or ignore_index {ignore_index}, "
             f"got {int(labels[tuple(at)])} at {at}"
         )
+    return False

@@ -59,22 +59,20 @@ class _FusedFocal(torch.autograd.Function):
         ctx: Any, logits: Tensor, target: Tensor, gamma: float | Tensor, ignore_index: int
     ) -> Tensor:
         loss, *rows = launch_forward(logits, target, gamma, ignore_index)
-        is_tensor = isinstance(gamma, Tensor)
-        ctx.gamma = None if is_tensor else gamma
-        ctx.ignore_index = ignore_index
-        ctx.save_for_backward(logits, target, *rows, *([gamma] if is_tensor else []))
+        ctx.gamma, ctx.ignore_index = gamma, ignore_index
+        ctx.save_for_backward(logits, target, *rows)
         return loss
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
-        logits, target, top, log_sum, slope, *gamma = ctx.saved_tensors
+        logits, target, top, log_sum, slope = ctx.saved_tensors
         if not torch.is_grad_enabled():
             return launch_backward(logits, target, top, log_sum, slope, grad), None, None, None
         # Somebody differentiates this pass too: take the reference, which autograd sees through.
         ce = F.cross_entropy(
             logits.float(), target, ignore_index=ctx.ignore_index, reduction="none"
         )
-        value = focal_value(ce, gamma[0] if gamma else ctx.gamma)
+        value = focal_value(ce, ctx.gamma)
         (result,) = torch.autograd.grad(value, logits, grad, create_graph=True)
         return result, None, None, None
 
@@ -184,13 +182,17 @@ def _forward(
         exponent = gamma
 
     safe = tl.where(ce < EPS, EPS, ce)
-    small = safe * (1 - safe / 2 * (1 - safe / 3 * (1 - safe / 4 * (1 - safe / 5 * (1 - safe / 6)))))
+    small = safe * (
+        1 - safe / 2 * (1 - safe / 3 * (1 - safe / 4 * (1 - safe / 5 * (1 - safe / 6))))
+    )
     p = tl.exp(-safe)
     one_minus_p = tl.where(safe < 0.125, small, 1 - p)
     power = tl.exp(exponent * tl.log(one_minus_p))
     ignored = label == ignore_index
     loss = tl.where(ignored, 0.0, power * ce)
-    slope = tl.where(ignored, 0.0, power * (1 + exponent * (p * tl.minimum(safe, 1e38) / one_minus_p)))
+    slope = tl.where(
+        ignored, 0.0, power * (1 + exponent * (p * tl.minimum(safe, 1e38) / one_minus_p))
+    )
 
     tl.store(rows_ptr + row, loss, mask=inside)
     tl.store(rows_ptr + n + row, top, mask=inside)
@@ -231,4 +233,6 @@ def _backward(
 
     q = tl.exp((x.to(tl.float32) - top[:, None]) - log_sum[:, None])
     q = tl.where(column[None, :] == label[:, None], q - 1, q)
-    tl.store(out_ptr + at, (q * scale[:, None]).to(x.dtype), mask=where, eviction_policy="evict_first")
+    tl.store(
+        out_ptr + at, (q * scale[:, None]).to(x.dtype), mask=where, eviction_policy="evict_first"
+    )

@@ -1,0 +1,105 @@
+"""AdaFocal: one γ per confidence bin, steered by the calibration of a validation set."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from focalcal.bins import bin_samples, check_bins, equal_mass_edges
+from focalcal.errors import InputError
+from focalcal.losses._base import Loss
+from focalcal.losses._distributed import gather_rows
+from focalcal.losses._pointwise import focal_value
+from focalcal.losses._problem import Problem, make_problem
+
+SWITCH = 0.2
+"""Below this |γ| the loss changes between focal and inverse focal."""
+GAMMA_RANGE = (-2.0, 20.0)
+
+
+class AdaFocalLoss(Loss):
+    """Focal loss whose γ follows the gap of the validation bin that p_y falls in.
+
+    γ ≥ 0: (1−p)^γ · (−ln p); γ < 0 (inverse focal): (1+p)^|γ| · (−ln p). γ is a constant in the
+    backward pass. After each epoch, per equal-mass bin of validation confidence,
+    γ ← γ·e^gap (γ > 0) or γ·e^−gap (γ ≤ 0), gap = confidence − accuracy; |γ| < 0.2 flips to ∓0.2;
+    γ stays in [−2, 20]. The γ > −1 rule of the other losses does not apply to this signed number.
+
+    Args:
+        bins: number of equal-mass bins. Fewer distinct confidences leave the last bins empty; an
+            empty bin keeps its γ.
+        start: γ of every bin before the first update.
+
+    State: `edges` (bins − 1 inner edges; the ends are open) and `gammas` (bins,), in `state_dict`.
+    Integer targets only.
+
+    Example:
+        >>> loss = AdaFocalLoss(bins=2)
+        >>> confident = torch.tensor([[9.0, 0.0], [8.0, 0.0]])
+        >>> loss.update(confident, torch.tensor([1, 0]))  # the surer one is wrong
+        >>> [round(g, 2) for g in loss.gammas.tolist()]
+        [1.0, 2.72]
+
+    Ghosh et al. 2022, Algorithm 1.
+    """
+
+    needs_validation: ClassVar[bool] = True
+    integer_only: ClassVar[bool] = True
+
+    def __init__(self, bins: int = 15, start: float = 1.0, **settings: Any) -> None:
+        super().__init__(**settings)
+        bins = check_bins(bins)
+        low, high = GAMMA_RANGE
+        if not low <= start <= high:
+            raise InputError(f"expected start in [{low}, {high}], got {start}")
+        self.register_buffer("edges", torch.arange(1, bins, dtype=torch.float32) / bins)
+        self.register_buffer("gammas", torch.full((bins,), float(start)))
+
+    def values(self, problem: Problem) -> Tensor:
+        return problem.pointwise(self._value)
+
+    def _value(self, ce: Tensor) -> Tensor:
+        p = torch.exp(-ce)
+        gamma = self.gammas[torch.bucketize(p.detach().float(), self.edges)].to(ce.dtype)
+        inverse = (1 + p) ** (-gamma).clamp(min=0) * ce
+        return torch.where(gamma >= 0, focal_value(ce, gamma.clamp(min=0)), inverse)
+
+    @torch.no_grad()
+    def update(self, val_logits: Tensor, val_labels: Tensor) -> None:
+        """Move every γ by its bin's gap on validation logits (N, C) and labels (N,).
+
+        Under torch.distributed each process passes its share (or all) and all end with the same γ.
+        """
+        problem = make_problem(
+            val_logits,
+            val_labels,
+            ignore_index=self.ignore_index,
+            integer_only=type(self).__name__,
+        )
+        kept = problem.labels != problem.ignore_index
+        confidence, predicted = problem.logits.softmax(1).max(1)
+        correct = (predicted == problem.labels).to(confidence.dtype)
+        samples = gather_rows(torch.stack([confidence[kept], correct[kept]], 1)).cpu().numpy()
+        if len(samples) == 0:
+            raise InputError("expected at least one validation sample, got none")
+        edges = equal_mass_edges(samples[:, 0], len(self.gammas))
+        gap = bin_samples(samples[:, 0], samples[:, 1], edges).gap
+        gammas = self.gammas.cpu().numpy().astype(np.float64)
+        gammas[: len(gap)] = next_gammas(gammas[: len(gap)], gap)
+        inner = np.full(len(self.edges), np.inf)
+        inner[: len(edges) - 2] = edges[1:-1]
+        self.edges.copy_(torch.from_numpy(inner))
+        self.gammas.copy_(torch.from_numpy(gammas))
+
+    def extra_repr(self) -> str:
+        return f"bins={len(self.gammas)}, {super().extra_repr()}"
+
+
+def next_gammas(gammas: np.ndarray, gap: np.ndarray) -> np.ndarray:
+    """One step of the rule; a NaN gap (an empty bin) leaves its γ."""
+    moved = gammas * np.exp(np.where(gammas > 0, gap, -gap))
+    moved = np.where(np.abs(moved) < SWITCH, np.where(moved > 0, -SWITCH, SWITCH), moved)
+    return np.where(np.isnan(gap), gammas, np.clip(moved, *GAMMA_RANGE))

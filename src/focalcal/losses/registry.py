@@ -1,0 +1,87 @@
+"""Losses by the names the papers use."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from focalcal.errors import InputError
+from focalcal.losses._base import Loss
+from focalcal.losses.adafocal import AdaFocalLoss
+from focalcal.losses.brier import BrierLoss
+from focalcal.losses.curvature import CurvatureRegularizedLoss
+from focalcal.losses.dual import DualFocalLoss
+from focalcal.losses.focal import (
+    SCHEDULE_531,
+    SCHEDULE_532,
+    STEPS_53,
+    STEPS_532,
+    FocalLoss,
+    LabelSmoothingLoss,
+    SampleDependentFocalLoss,
+    ScheduledFocalLoss,
+)
+from focalcal.losses.mmce import MMCELoss
+from focalcal.losses.proper import ProperFocalLoss
+from focalcal.losses.sigmoid import SigmoidFocalLoss
+
+NUMBER = "<number>"
+
+LOSSES: dict[str, Callable[..., Loss]] = {
+    "ce": lambda **settings: FocalLoss(0.0, **settings),
+    f"ls-{NUMBER}": LabelSmoothingLoss,
+    "brier": BrierLoss,
+    "mmce": MMCELoss,
+    f"fl-{NUMBER}": FocalLoss,
+    "fls-531": lambda **settings: ScheduledFocalLoss(SCHEDULE_531, **settings),
+    "fls-532": lambda **settings: ScheduledFocalLoss(SCHEDULE_532, **settings),
+    "fla-53": lambda **settings: SampleDependentFocalLoss(STEPS_53, **settings),
+    "fla-532": lambda **settings: SampleDependentFocalLoss(STEPS_532, **settings),
+    "flsd-53": lambda **settings: SampleDependentFocalLoss(STEPS_53, **settings),
+    "flsd-532": lambda **settings: SampleDependentFocalLoss(STEPS_532, **settings),
+    "adafocal": AdaFocalLoss,
+    "dual-focal": DualFocalLoss,
+    f"dual-focal-{NUMBER}": DualFocalLoss,
+    f"proper-focal-{NUMBER}": ProperFocalLoss,
+    f"sigmoid-focal-{NUMBER}": SigmoidFocalLoss,
+}
+"""Name (with a number where one is needed) to what builds the loss from it and the settings."""
+
+CURVATURE = "+curvature"
+CURVATURE_SETTINGS = ("parameters", "tau", "probes", "generator")
+
+
+def make_loss(name: str, **settings: Any) -> Loss:
+    """The loss of that name: `ce`, `ls-0.05`, `fl-3`, `flsd-53`, `adafocal`, `ce+curvature`, …
+
+    Args:
+        name: a key of `LOSSES` with a number for `<number>`, or one of them followed by
+            `+curvature`, which also needs `parameters` (and takes `tau`, `probes`, `generator`).
+        settings: keyword arguments of the loss.
+
+    Example:
+        >>> make_loss("fl-2.5", reduction="sum")
+        FocalLoss(gamma=2.5, reduction='sum')
+    """
+    key = name.strip().lower()
+    if key.endswith(CURVATURE):
+        return _with_curvature(name, key.removesuffix(CURVATURE), settings)
+    if key in LOSSES:
+        return LOSSES[key](**settings)
+    match = re.fullmatch(r"([a-z-]*[a-z])-(-?\d+(?:\.\d+)?)", key)
+    if match and f"{match[1]}-{NUMBER}" in LOSSES:
+        return LOSSES[f"{match[1]}-{NUMBER}"](float(match[2]), **settings)
+    raise InputError(
+        f"unknown loss {name!r}; expected one of {', '.join(LOSSES)}, or one with {CURVATURE}"
+    )
+
+
+def _with_curvature(name: str, base: str, settings: dict[str, Any]) -> Loss:
+    own = {key: settings.pop(key) for key in CURVATURE_SETTINGS if key in settings}
+    if own.get("parameters") is None:
+        raise InputError(
+            f"the loss {name!r} differentiates twice in the model's parameters; "
+            "pass parameters=model.parameters()"
+        )
+    return CurvatureRegularizedLoss(make_loss(base, **settings), **own)

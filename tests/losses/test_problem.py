@@ -1,0 +1,104 @@
+"""What all losses share, checked on all of them: the reduction, shapes and refusals are one."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from losses.conftest import ALL, INTEGER_ONLY, PER_SAMPLE, build, case, gradient
+from torch.nn import functional as F
+
+from focalcal.errors import InputError
+
+SOFT = [name for name in ALL if name not in INTEGER_ONLY and not name.startswith("dual")]
+
+
+@pytest.mark.parametrize("name", PER_SAMPLE)
+def test_mean_and_sum_of_the_per_sample_values(name) -> None:
+    logits, labels = case()
+    labels[2] = -100
+    weight = torch.rand(5, dtype=torch.float64)
+    for w in (None, weight):
+        each = build(name, reduction="none", weight=w)(logits, labels)
+        assert each.shape == (9,)
+        assert each[2] == 0
+        total = each.sum()
+        count = (labels != -100).sum() if w is None else w[labels[labels != -100]].sum()
+        torch.testing.assert_close(build(name, reduction="sum", weight=w)(logits, labels), total)
+        torch.testing.assert_close(build(name, weight=w)(logits, labels), total / count)
+
+
+@pytest.mark.parametrize("name", PER_SAMPLE)
+def test_images_equal_their_pixels(name) -> None:
+    torch.manual_seed(2)
+    logits, labels = torch.randn(2, 5, 3, 2), torch.randint(5, (2, 3, 2))
+    flat = logits.movedim(1, -1).reshape(-1, 5)
+    loss = build(name, reduction="none")
+    torch.testing.assert_close(loss(logits, labels).flatten(), loss(flat, labels.flatten()))
+    torch.testing.assert_close(loss(flat[0], labels[0, 0, 0]), loss(flat, labels.flatten())[0])
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_gradients_to_second_order(name) -> None:
+    logits, labels = case(n=4, n_classes=3, scale=1.5, seed=3)
+    loss = build(name)
+    assert torch.autograd.gradcheck(lambda z: loss(z, labels), logits)
+    assert torch.autograd.gradgradcheck(lambda z: loss(z, labels), logits)
+
+
+@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_extreme_logits_are_finite(name, dtype) -> None:
+    rows = [[1e4, -1e4, 0.0], [-1e4, 1e4, 0.0], [1e4, 1e4, 1e4], [40.0, 0, 0]]
+    logits = torch.tensor(rows, dtype=dtype, requires_grad=True)
+    value = build(name)(logits, torch.zeros(4, dtype=torch.long))
+    assert value.dtype == torch.float32
+    assert value.isfinite()
+    (first,) = torch.autograd.grad(value, logits, create_graph=True)
+    assert first.isfinite().all()
+    if first.requires_grad:
+        assert gradient(first.float().square().sum(), logits).isfinite().all()
+
+
+@pytest.mark.parametrize("name", SOFT)
+def test_one_hot_rows_equal_labels(name) -> None:
+    logits, labels = case()
+    weight = torch.rand(5, dtype=torch.float64)
+    loss = build(name, reduction="none", weight=weight)
+    torch.testing.assert_close(loss(logits, F.one_hot(labels, 5).double()), loss(logits, labels))
+
+
+@pytest.mark.parametrize("name", INTEGER_ONLY)
+def test_losses_without_soft_targets_refuse_them(name) -> None:
+    logits, _ = case()
+    with pytest.raises(InputError, match="integer labels only"):
+        build(name)(logits, logits.detach().softmax(1))
+    with pytest.raises(InputError, match="no label smoothing"):
+        build(name, label_smoothing=0.1)(logits, torch.zeros(9, dtype=torch.long))
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_every_loss_has_the_trainers_hooks(name) -> None:
+    loss = build(name)
+    loss.start_epoch(0, 10)
+    assert loss.needs_validation == (name == "adafocal")
+    assert loss.needs_parameters is False
+
+
+@pytest.mark.parametrize("name", ["brier", "proper-focal-2", "dual-focal", "mmce"])
+def test_labels_out_of_range_are_named(name) -> None:
+    logits, labels = case()
+    labels[3] = 7
+    with pytest.raises(InputError, match=r"got 7 at \[3\]"):
+        build(name)(logits, labels)
+
+
+@pytest.mark.parametrize("name", ["brier", "fla-53", "dual-focal", "adafocal"])
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")
+def test_torch_func_agrees_with_autograd(name) -> None:
+    logits, labels = case(n=4, n_classes=3)
+    loss = build(name, reduction="sum")
+    expected = gradient(loss(logits, labels), logits)
+    z = logits.detach()
+    torch.testing.assert_close(torch.func.grad(loss)(z, labels), expected)
+    per_row = torch.func.vmap(torch.func.grad(loss))(z[:, None], labels[:, None])
+    torch.testing.assert_close(per_row[:, 0], expected)

@@ -1,0 +1,120 @@
+"""The fused kernel against the reference: on a GPU, or interpreted on the CPU where triton is."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+
+
+def compare(device: str, shapes: list[tuple[int, int]]) -> None:
+    from focalcal.losses._pointwise import focal_value
+    from focalcal.losses._triton import fused_focal
+
+    torch.manual_seed(0)
+    for n, n_classes in shapes:
+        for dtype in (torch.float32, torch.bfloat16, torch.float16):
+            labels = torch.randint(n_classes, (n,), device=device)
+            labels[1] = -100
+            start = 5 * torch.randn(n, n_classes, device=device)
+            start[0] = 0
+            start[0, labels[0]] = 40.0
+            start[2, 0], start[2, 1], labels[2] = -1e4, 1e4, 0
+            grad = torch.rand(n, device=device)
+            for gamma in (0.0, 0.05, 3.0, -0.99, torch.rand(n, device=device) * 5):
+                logits = start.to(dtype).requires_grad_()
+                value = fused_focal(logits, labels, gamma, -100)
+                (got,) = torch.autograd.grad(value, logits, grad)
+                wide = logits.detach().float().requires_grad_()
+                expected = focal_value(F.cross_entropy(wide, labels, reduction="none"), gamma)
+                (wanted,) = torch.autograd.grad(expected, wide, grad)
+                torch.testing.assert_close(value, expected, rtol=1e-4, atol=1e-5)
+                assert got.dtype == dtype
+                tolerance = 1e-4 if dtype == torch.float32 else 1e-2
+                torch.testing.assert_close(
+                    got.float(), wanted, rtol=tolerance, atol=tolerance * float(wanted.abs().max())
+                )
+                assert (got[1] == 0).all()
+
+
+SCRIPT = "from losses.test_triton import compare; compare('cpu', [(5, 10), (3, 1000), (3, 9000)])"
+
+
+def test_interpreted_kernel_equals_the_reference() -> None:
+    pytest.importorskip("triton")
+    path = os.pathsep.join([os.path.dirname(os.path.dirname(__file__)), *sys.path])  # noqa: PTH120
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": path}
+    subprocess.run([sys.executable, "-c", SCRIPT], check=True, env=environment, timeout=300)
+
+
+@pytest.mark.gpu
+@needs_gpu
+def test_kernel_equals_the_reference() -> None:
+    compare("cuda", [(5, 10), (300, 1000), (64, 32_000), (3, 50_257), (1000, 2)])
+
+
+@pytest.mark.gpu
+@needs_gpu
+def test_double_backward_falls_back_to_the_reference() -> None:
+    from focalcal.losses import focal_loss
+
+    torch.manual_seed(0)
+    logits = torch.randn(16, 10, device="cuda", requires_grad=True)
+    labels = torch.randint(10, (16,), device="cuda")
+    second = []
+    for z in (logits, logits.detach().double().requires_grad_()):
+        (first,) = torch.autograd.grad(focal_loss(z, labels, 0.5), z, create_graph=True)
+        second.append(torch.autograd.grad(first.square().sum(), z)[0])
+    torch.testing.assert_close(second[0].double(), second[1], rtol=1e-3, atol=1e-7)
+
+
+@pytest.mark.gpu
+@needs_gpu
+@pytest.mark.parametrize("name", ["fl-3", "fla-53", "adafocal", "fl-0.5"])
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_losses_on_the_gpu_equal_the_cpu(name, reduction) -> None:
+    from focalcal.losses import make_loss
+
+    torch.manual_seed(0)
+    logits, labels = torch.randn(50, 10, requires_grad=True), torch.randint(10, (50,))
+    labels[3] = -100
+    weight = torch.rand(10)
+    results = []
+    for device in ("cpu", "cuda"):
+        loss = make_loss(name, reduction=reduction, weight=weight).to(device)
+        z = logits.detach().to(device).requires_grad_()
+        value = loss(z, labels.to(device))
+        value.sum().backward()
+        results.append((value.detach().cpu(), z.grad.cpu()))
+    torch.testing.assert_close(results[0], results[1], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.gpu
+@needs_gpu
+def test_forward_keeps_nothing_of_the_logits_size() -> None:
+    from focalcal.losses import focal_loss
+
+    logits = torch.randn(4096, 1000, device="cuda", requires_grad=True)
+    labels = torch.randint(1000, (4096,), device="cuda")
+    focal_loss(logits, labels, 2.0).backward()
+    logits.grad = None
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    value = focal_loss(logits, labels, 2.0)
+    assert torch.cuda.max_memory_allocated() - before < 0.05 * logits.numel() * 4
+    value.backward()
+
+
+@pytest.mark.gpu
+@needs_gpu
+def test_a_label_out_of_range_gives_nan_without_killing_the_device() -> None:
+    from focalcal.losses import focal_loss
+
+    value = focal_loss(torch.zeros(2, 3, device="cuda"), torch.tensor([0, 7], device="cuda"), 2.0)
+    assert value.isnan()

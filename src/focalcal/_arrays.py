@@ -65,6 +65,13 @@ def like(values: Any, reference: Array) -> Array:
     return torch.as_tensor(values, dtype=dtype, device=reference.device)
 
 
+def take_along_axis(x: Array, indices: Array, axis: int = -1) -> Array:
+    """x at integer `indices`, which have the shape of `x` except along `axis`."""
+    if is_torch(x):
+        return x.gather(axis, indices)  # take_along_dim would pin the batch size in torch.export
+    return namespace(x).take_along_axis(x, indices, axis=axis)
+
+
 def logsumexp(x: Array, axis: int = -1, keepdims: bool = False) -> Array:
     """log Σ exp(x) along `axis`, exact for any finite input; an all −inf row gives −inf."""
     xp = namespace(x)

@@ -187,8 +187,9 @@ def _environment(
     """The session of a run, or None if it is finished; failures inside are noted in its status."""
     place = choose_device(device)
     cuda = [place] if place.type == "cuda" else []
-    flags = torch.backends.cudnn.flags(enabled=True, benchmark=True)
-    with join_processes(place) as processes, torch.random.fork_rng(cuda), flags:
+    if cuda:
+        torch.cuda.set_device(place)
+    with join_processes(place) as processes, torch.random.fork_rng(cuda), _tuned_kernels():
         if processes.first:
             RunFolder.create(run_dir, config, data_dir)
         processes.wait()
@@ -196,9 +197,9 @@ def _environment(
         if folder.status["state"] == "finished":
             yield None
             return
-        splits = load_splits(config, data_dir) if splits is None else splits
-        session = Session.start(config, splits, folder, place, processes)
         try:
+            splits = load_splits(config, data_dir) if splits is None else splits
+            session = Session.start(config, splits, folder, place, processes)
             if processes.first:
                 session.write_status("running")
                 if session.total_steps == 0:
@@ -206,9 +207,22 @@ def _environment(
             yield session
         except BaseException as error:
             state = "stopped" if isinstance(error, KeyboardInterrupt) else "failed"
+            message = str(error) or type(error).__name__
             with contextlib.suppress(OSError):  # the disk may be what failed
-                session.write_status(state, message=str(error) or type(error).__name__)
+                known = {k: v for k, v in folder.status.items() if k != "state"}
+                folder.write_status(state, **(known | {"message": message}))
             raise
+
+
+@contextlib.contextmanager
+def _tuned_kernels() -> Iterator[None]:
+    """cuDNN tries its algorithms for each shape and keeps the fastest; shapes here are few."""
+    before = torch.backends.cudnn.benchmark
+    torch.backends.cudnn.benchmark = True
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.benchmark = before
 
 
 def load_splits(config: TrainConfig, data_dir: str | os.PathLike[str] | None) -> DataSplits:

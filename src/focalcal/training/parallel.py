@@ -45,26 +45,25 @@ def train_many(
         raise InputError(f"expected at least 1 run at once, got {at_once}")
     deadline = None if stop_after is None else time.monotonic() + stop_after
     waiting = list(zip(configs, folders))
-    running: list[tuple[subprocess.Popen, Path]] = []
+    started: dict[Path, subprocess.Popen] = {}
     with tempfile.TemporaryDirectory() as scratch, _gpu_sharing(mps) as environment:
         try:
-            while waiting or running:
+            while waiting or _running(started):
                 expired = deadline is not None and time.monotonic() > deadline
-                while waiting and len(running) < at_once and not expired:
+                while waiting and len(_running(started)) < at_once and not expired:
                     config, folder = waiting.pop(0)
                     recipe = Path(scratch) / f"{len(waiting)}.toml"
                     write_text(recipe, config.to_toml())
                     left = None if deadline is None else max(1.0, deadline - time.monotonic())
                     command = _command(recipe, data_dir, folder, device, left)
-                    running.append((_start(command, folder, environment), folder))
+                    started[folder] = _start(command, folder, environment)
                 if expired:
                     waiting.clear()
-                running = [pair for pair in running if pair[0].poll() is None]
                 time.sleep(0.05)
         finally:
-            for process, _ in running:
+            for process in _running(started):
                 process.terminate()
-    return [summary(folder) for folder in folders]
+    return [_outcome(folder, started.get(folder)) for folder in folders]
 
 
 def summary(folder: Path) -> dict[str, Any]:
@@ -72,6 +71,24 @@ def summary(folder: Path) -> dict[str, Any]:
     run = RunFolder(folder)
     traced = [row for row in run.metrics() if "test" in row]
     return {"run": folder.name, **run.status, "test": traced[-1]["test"] if traced else None}
+
+
+def _running(started: dict[Path, subprocess.Popen]) -> list[subprocess.Popen]:
+    return [process for process in started.values() if process.poll() is None]
+
+
+def _outcome(folder: Path, process: subprocess.Popen | None) -> dict[str, Any]:
+    """The summary; a process that ended badly has failed, whatever its folder says."""
+    record = summary(folder)
+    if process is not None and process.returncode:
+        lines = _log(folder).read_text(encoding="utf-8", errors="replace").splitlines()
+        record |= {"state": "failed", "message": lines[-1] if lines else "no output"}
+    return record
+
+
+def _log(folder: Path) -> Path:
+    # Beside the folder: a run insists on an empty one.
+    return folder.parent / f"{folder.name}.log"
 
 
 def _command(
@@ -91,9 +108,8 @@ def _command(
 
 
 def _start(command: list[str], folder: Path, environment: dict[str, str]) -> subprocess.Popen:
-    # Beside the folder: the run itself insists on an empty one.
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with (folder.parent / f"{folder.name}.log").open("ab") as log:
+    with _log(folder).open("ab") as log:
         return subprocess.Popen(command, stdout=log, stderr=log, env=environment)
 
 

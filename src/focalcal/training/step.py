@@ -42,6 +42,7 @@ class Step:
         self.plain_forward = self.forward
         if config.compile:
             self.forward = torch.compile(self.forward, dynamic=False)
+        self._rate: float | None = None
         self._arange = torch.arange(config.batch_size, device=device)
         self.position = torch.zeros((), dtype=torch.int64, device=device)
         self.steps = torch.zeros((), dtype=torch.int64, device=device)
@@ -96,6 +97,9 @@ class Step:
 
     def set_rate(self, rate: float) -> None:
         """Use this learning rate from the next step on."""
+        if rate == self._rate:
+            return
+        self._rate = rate
         for group in self.optimizer.param_groups:
             if isinstance(group["lr"], Tensor):
                 group["lr"].fill_(rate)
@@ -135,6 +139,8 @@ class GraphedStep:
     def forget(self) -> None:
         """Capture again before the next step."""
         self._graphs.clear()
+        # A pool whose graphs are all gone must not be captured into again.
+        self._pool = torch.cuda.graph_pool_handle()
 
     def _capture(self, size: int) -> torch.cuda.CUDAGraph:
         # Warm-up steps choose kernels and create optimizer state; they must leave no trace.

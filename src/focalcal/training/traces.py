@@ -6,6 +6,7 @@ values are recorded only; nothing is chosen by them.
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from focalcal._files import atomic_path
+from focalcal.curvature import last_layer_gradient_norms
 from focalcal.metrics import ece, reliability
 from focalcal.models import class_logits
 from focalcal.training.config import TrainConfig
@@ -98,17 +100,9 @@ def save_snapshot(
 ) -> None:
     """Keep the training set's 25-bin reliability and last-layer gradient norms per sample.
 
-    The loss's gradient in the last layer's weights is the outer product of its gradient in the
-    logits and the layer's input, so its norm is the product of theirs.
+    Gradient norms are left out for losses without a value per sample, and for trees.
     """
-    features: list[Tensor] = []
-    hook = last_layer(model).register_forward_pre_hook(
-        lambda _, inputs: features.append(torch.linalg.vector_norm(inputs[0].float(), dim=-1))
-    )
-    try:
-        logits, labels = predict_split(model, source, "train", config)
-    finally:
-        hook.remove()
+    logits, labels = predict_split(model, source, "train", config)
     probs = torch.softmax(logits.double(), 1).cpu().numpy()
     bins = reliability(labels.cpu().numpy(), probs, bins=RELIABILITY_BINS)
     table: dict[str, Any] = {
@@ -117,10 +111,12 @@ def save_snapshot(
         "confidence_sums": bins.confidence_sums,
         "correct_sums": bins.correct_sums,
     }
-    inputs = torch.cat(features)
-    if len(inputs) == len(labels):  # a tree has many rows per sample
-        slopes = _logit_gradient_norms(loss, logits, labels, config)
-        table["gradient_norms"] = (slopes * inputs).cpu().numpy().astype(np.float32)
+    if source.capturable and "none" in loss.reductions and not loss.needs_parameters:
+        per_sample = copy.copy(loss)
+        per_sample.reduction = "none"
+        batches = [(b.inputs, b.targets) for b in source.evaluation("train")]
+        norms = last_layer_gradient_norms(model, per_sample, batches)
+        table["gradient_norms"] = norms.cpu().numpy().astype(np.float32)
     if config.snapshot_logits:
         table |= {
             "logits": logits.cpu().numpy().astype(np.float16),
@@ -128,16 +124,3 @@ def save_snapshot(
         }
     with atomic_path(path) as temporary:
         np.savez_compressed(temporary, **table)
-
-
-def _logit_gradient_norms(
-    loss: nn.Module, logits: Tensor, labels: Tensor, config: TrainConfig
-) -> Tensor:
-    norms = []
-    for z, y in zip(logits.split(config.batch_size), labels.split(config.batch_size)):
-        z = z.detach().requires_grad_()
-        with torch.enable_grad():
-            (gradient,) = torch.autograd.grad(loss(z, y), z)
-        scale = len(y) if config.reduction == "mean" else 1
-        norms.append(scale * torch.linalg.vector_norm(gradient, dim=1))
-    return torch.cat(norms)

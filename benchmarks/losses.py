@@ -39,25 +39,32 @@ def eager_focal(logits: Tensor, target: Tensor, gamma: float = GAMMA) -> Tensor:
     return ((1 - log_p.exp()) ** gamma * -log_p).mean()
 
 
-def milliseconds(step: Callable[[], object], device: str, repeats: int) -> float:
-    """Median over `repeats` after a warm-up, each measured alone."""
-    for _ in range(max(3, repeats // 5)):
-        step()
-    if device == "cpu":
-        times = []
-        for _ in range(repeats):
-            start = time.perf_counter()
+def milliseconds(steps: dict[str, Callable[[], object]], device: str, repeats: int) -> dict:
+    """Median time of each step, taken in turns so that a disturbance hits all alike."""
+    for step in steps.values():
+        for _ in range(max(3, repeats // 5)):
             step()
-            times.append((time.perf_counter() - start) * 1e3)
-        return statistics.median(times)
-    starts = [torch.cuda.Event(enable_timing=True) for _ in range(repeats)]
-    ends = [torch.cuda.Event(enable_timing=True) for _ in range(repeats)]
-    for start, end in zip(starts, ends):
+    times = {name: [] for name in steps}
+    for _ in range(repeats):
+        for name, step in steps.items():
+            times[name].append(_timed(step, device))
+    if device == "cuda":
+        torch.cuda.synchronize()
+        times = {name: [a.elapsed_time(b) for a, b in pairs] for name, pairs in times.items()}
+    return {name: statistics.median(values) for name, values in times.items()}
+
+
+def _timed(step: Callable[[], object], device: str):
+    """Milliseconds on the CPU; on CUDA a pair of events, read once everything has run."""
+    if device == "cuda":
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         start.record()
         step()
         end.record()
-    torch.cuda.synchronize()
-    return statistics.median(a.elapsed_time(b) for a, b in zip(starts, ends))
+        return start, end
+    start = time.perf_counter()
+    step()
+    return (time.perf_counter() - start) * 1e3
 
 
 def training_step(loss: Callable[[Tensor, Tensor], Tensor], logits: Tensor, target: Tensor):
@@ -72,7 +79,7 @@ def copy_bandwidth(device: str) -> float:
     """Bytes per second of a device-to-device copy of 1 GiB, counting read and write."""
     source = torch.empty(2**28 if device == "cuda" else 2**25, device=device)
     target = torch.empty_like(source)
-    seconds = milliseconds(lambda: target.copy_(source), device, 20) / 1e3
+    seconds = milliseconds({"copy": lambda: target.copy_(source)}, device, 20)["copy"] / 1e3
     return 2 * source.numel() * source.element_size() / seconds
 
 
@@ -90,12 +97,13 @@ def compare(n: int, n_classes: int, device: str, repeats: int, bandwidth: float)
         "focal_loss, class weights": lambda z, y: focal_loss(z, y, GAMMA, weight=weight),
     }
     floor = 3 * logits.numel() * logits.element_size() / bandwidth * 1e3
-    result = {"shape": [n, n_classes], "floor_ms": floor, "ms": {}}
+    steps = {name: training_step(loss, logits, target) for name, loss in cases.items()}
+    times = milliseconds(steps, device, repeats)
+    result = {"shape": [n, n_classes], "floor_ms": floor, "ms": times}
     print(f"\n{n:,} × {n_classes:,} float32, forward + backward; memory floor {floor:.3f} ms")
-    for name, loss in cases.items():
-        result["ms"][name] = milliseconds(training_step(loss, logits, target), device, repeats)
-        ratio = result["ms"][name] / result["ms"]["cross_entropy"]
-        print(f"  {name:<28}{result['ms'][name]:9.3f} ms   {ratio:5.2f} × cross_entropy")
+    for name, value in times.items():
+        ratio = value / times["cross_entropy"]
+        print(f"  {name:<28}{value:9.3f} ms   {ratio:5.2f} × cross_entropy")
     if device == "cuda":
         with torch.no_grad():
             ours = focal_loss(logits, target, GAMMA).item()
@@ -130,13 +138,14 @@ def sweep(n: int, n_classes: int, repeats: int) -> None:
     }
     print(f"\ntiles at {n:,} × {n_classes:,}")
     for name, launch in kernels.items():
-        times = {}
+        launches = {}
         for rows, block, warps in itertools.product((1, 2, 4), blocks, (1, 2, 4, 8, 16, 32)):
             per_thread = rows * block / (32 * warps)
             if not 4 <= per_thread <= 128:
                 continue
             tile = Tile(rows, block, warps)
-            times[tile] = milliseconds(partial(launch, tile), "cuda", repeats)
+            launches[tile] = partial(launch, tile)
+        times = milliseconds(launches, "cuda", repeats)
         default = getattr(_triton, f"{name}_tile")(n_classes)
         for tile in sorted(times, key=times.get)[:10]:
             mark = "  <- default" if tile == default else ""
@@ -152,6 +161,8 @@ def main() -> None:
     parser.add_argument("--sweep", action="store_true", help="time every tile of the kernels")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
+    if options.device == "cpu":
+        torch.set_num_threads(1)  # more threads measure the other users of the machine
 
     bandwidth = copy_bandwidth(options.device)
     print(f"{options.device}, torch {torch.__version__}, copy {bandwidth / 1e12:.3f} TB/s")

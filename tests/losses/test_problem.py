@@ -92,7 +92,7 @@ def test_labels_out_of_range_are_named(name) -> None:
         build(name)(logits, labels)
 
 
-@pytest.mark.parametrize("name", ["brier", "fla-53", "dual-focal", "adafocal"])
+@pytest.mark.parametrize("name", ["brier", "fla-53", "dual-focal", "adafocal", "proper-focal-2"])
 @pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")
 def test_torch_func_agrees_with_autograd(name) -> None:
     logits, labels = case(n=4, n_classes=3)

@@ -135,8 +135,11 @@ class Problem:
         """Per-sample weighted values to the asked reduction."""
         if reduction == "none":
             return values if self.batched else values.squeeze(0)
-        total = values.sum()
-        return total if reduction == "sum" else total / self.denominator()
+        if reduction == "sum":
+            return values.sum()
+        if self.all_kept and self.weight is None:
+            return values.mean()
+        return values.sum() / self.denominator()
 
     def cross_entropies(self) -> Tensor:
         """−ln p_y per sample (N, d1..dk) of integer targets, unweighted; 0 where ignored."""

@@ -185,11 +185,18 @@ def _implicit_function() -> Any:
 
     class InverseFocalLogMap(torch.autograd.Function):
         @staticmethod
-        def forward(ctx: Any, z: Array, gamma: float) -> Array:
-            log_q = _solve(z, gamma)
-            ctx.save_for_backward(log_q)
-            ctx.gamma = gamma
-            return log_q
+        def forward(z: Array, gamma: float) -> Array:
+            return _solve(z, gamma)
+
+        @staticmethod
+        def setup_context(ctx: Any, inputs: tuple[Array, float], output: Array) -> None:
+            ctx.save_for_backward(output)
+            ctx.gamma = inputs[1]
+
+        @staticmethod
+        def vmap(info: Any, in_dims: tuple[int, None], z: Array, gamma: float) -> tuple[Array, int]:
+            # The solver takes any leading axes, but its stop rule looks at values.
+            return InverseFocalLogMap.apply(z.movedim(in_dims[0], 0), gamma), 0
 
         @staticmethod
         def backward(ctx: Any, grad: Array) -> tuple[Array, None]:

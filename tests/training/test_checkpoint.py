@@ -120,3 +120,14 @@ def test_an_optimizer_continues_as_if_never_stopped(kind):
     unpack_optimizer(optimizer, packed)
     steps(resumed, optimizer, 3)
     assert torch.equal(resumed, whole)
+
+
+def test_restored_momentum_lies_in_memory_as_its_parameter():
+    weight = torch.rand(4, 3, 3, 3).contiguous(memory_format=torch.channels_last)
+    parameter = torch.nn.Parameter(weight)
+    optimizer = torch.optim.SGD([parameter], 0.1, momentum=0.9)
+    momentum = torch.rand(4, 3, 3, 3)
+    unpack_optimizer(optimizer, {"0.momentum_buffer": momentum})
+    restored = optimizer.state[parameter]["momentum_buffer"]
+    assert torch.equal(restored, momentum)
+    assert restored.stride() == parameter.stride()

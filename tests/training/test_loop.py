@@ -308,3 +308,29 @@ def test_status_and_metrics_are_plain_json(config, tmp_path):
     assert 0 < status["seconds"] < time.time() - started + 1
     lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
     assert all("NaN" not in line for line in lines)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("loss", ["ce", "fls-531", "flsd-53", "adafocal", "mmce", "brier"])
+@pytest.mark.parametrize("graph", ["on", "off"])
+def test_on_a_gpu_a_run_pauses_and_resumes(tmp_path, loss, graph):
+    """Kernels there are not deterministic, so the two runs are close, not equal."""
+    config = TrainConfig(
+        dataset="synthetic_images",
+        model="resnet20",
+        data_settings={"n_train": 400, "n_test": 40, "calibration": 40},
+        loss=loss,
+        graph=graph,
+        epochs=7,
+        batch_size=64,
+        lr=0.01,
+        precision="bf16",
+    )
+    whole = train(config, None, tmp_path / "whole", device="cuda")
+    part = train(config, None, tmp_path / "parts", device="cuda", stop_after=0.0)
+    while part.state == "paused":
+        part = train(config, None, tmp_path / "parts", device="cuda", stop_after=0.0)
+    assert part.steps == whole.steps
+    assert part.metrics["loss"] == pytest.approx(whole.metrics["loss"], rel=0.2)
+    assert part.metrics["weight_norm"] == pytest.approx(whole.metrics["weight_norm"], rel=0.02)

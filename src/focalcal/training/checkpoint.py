@@ -116,6 +116,11 @@ def unpack_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor
     optimizer.load_state_dict({"state": state, "param_groups": groups})
     for group, rate in zip(optimizer.param_groups, rates):
         group["lr"] = rate  # load_state_dict copies a tensor rate; a captured step reads this one
+    for parameter, entry in optimizer.state.items():
+        for name, value in entry.items():
+            # Fused optimizers want their state to lie in memory as the parameter does.
+            if value.shape == parameter.shape and value.stride() != parameter.stride():
+                entry[name] = torch.empty_like(parameter, dtype=value.dtype).copy_(value)
 
 
 def _safetensors() -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import time
 from collections.abc import Iterator
@@ -58,16 +59,16 @@ def train(
     """Train a model and write a run folder; an interrupted run of that folder continues exactly.
 
     The folder holds config.toml, provenance.json, status.json, metrics.jsonl (one trace a line),
-    checkpoints/, snapshots/ and, at the end, predictions/{calibration,test}.npz. After
-    `stop_after` seconds the run saves a checkpoint and returns with state "paused". `splits` are
-    the loaded data, where the caller has them already.
+    checkpoints/, snapshots/ and, at the end, predictions/{calibration,test}.npz. `stop_after`
+    seconds after the call (but not before a step is done) the run saves a checkpoint and returns
+    with state "paused". `splits` are the loaded data, where the caller has them already.
     """
+    deadline = math.inf if stop_after is None else time.monotonic() + stop_after
     with _environment(config, data_dir, run_dir, device, splits) as s:
         if s is None:
             return _result(RunFolder.open(run_dir))
         steps = len(s.sizes)
-        before = s.seconds
-        started = time.monotonic()
+        started = time.monotonic() - s.seconds
         with (
             Progress(config, s, shown=progress and s.processes.first) as display,
             TensorBoard(s.folder, used=tensorboard and s.processes.first) as board,
@@ -77,12 +78,11 @@ def train(
                 while s.index < steps:
                     s.step.set_rate(learning_rate(config, s.epoch + s.index / steps))
                     s.take_step()
-                    s.seconds = before + time.monotonic() - started
+                    s.seconds = time.monotonic() - started
                     if s.device.type == "cpu" or s.index == steps or s.index % LOOK_EVERY == 0:
                         _stop_if_bad(s)
                         display.update(s)
-                        late = stop_after is not None and s.seconds - before > stop_after
-                        if s.processes.agree(late, s.device):
+                        if s.processes.agree(time.monotonic() > deadline, s.device):
                             return _pause(s)
                     if config.checkpoint_steps and s.total_steps % config.checkpoint_steps == 0:
                         s.save()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -108,7 +109,7 @@ class Session:
             config, folder, model, loss, source, step, processes, device, tuple(splits.classes)
         )
 
-    @property
+    @functools.cached_property
     def sizes(self) -> list[int]:
         """Samples in each step of an epoch."""
         whole, rest = divmod(self.source.n, self.config.batch_size)

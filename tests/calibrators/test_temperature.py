@@ -117,7 +117,7 @@ def test_all_correct_stops_at_the_cold_bound_and_says_so(calibrated_data):
 
 
 def test_one_class_only_says_so():
-    z = np.random.default_rng(0).normal(size=(200, 3)) + [0.5, 0, 0]
+    z = np.random.default_rng(0).normal(size=(200, 3)) + np.array([0.5, 0, 0])
     with pytest.warns(FitWarning, match="no calibration sample of 2 of 3 classes"):
         TemperatureScaling().fit(z, np.zeros(200, dtype=int))
 

@@ -12,6 +12,7 @@ from focalcal.calibrators import persistence as _persistence
 from focalcal.calibrators.base import Calibrator, Diagnostics
 from focalcal.calibrators.binary import BetaCalibration, PlattScaling
 from focalcal.calibrators.binning import BayesianBinning, HistogramBinning, IsotonicCalibration
+from focalcal.calibrators.focal import FocalCalibration, FocalTemperatureScaling
 from focalcal.calibrators.identity import Identity
 from focalcal.calibrators.spline import SplineCalibration
 from focalcal.calibrators.temperature import TemperatureScaling
@@ -24,6 +25,8 @@ METHODS: dict[str, type[Calibrator]] = {
     for kind in (
         Identity,
         TemperatureScaling,
+        FocalCalibration,
+        FocalTemperatureScaling,
         PlattScaling,
         BetaCalibration,
         IsotonicCalibration,
@@ -41,6 +44,8 @@ __all__ = [
     "CalibratedClassifier",
     "Calibrator",
     "Diagnostics",
+    "FocalCalibration",
+    "FocalTemperatureScaling",
     "HistogramBinning",
     "Identity",
     "IsotonicCalibration",

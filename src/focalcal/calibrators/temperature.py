@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from focalcal._arrays import Array, log_softmax, namespace
+from focalcal.calibrators._grid import TopScores, grid_search
 from focalcal.calibrators._newton import fit_inverse_temperature
 from focalcal.calibrators.base import Calibrator, FitData
 from focalcal.errors import InputError
@@ -68,25 +69,15 @@ class TemperatureScaling(Calibrator):
     def _fit(self, data: FitData) -> dict[str, Any]:
         if self.objective == "nll":
             return self._fit_nll(data)
-        from focalcal.calibrators._grid import grid_search
-
         temperatures = check_temperatures(self.temperatures, TEMPERATURES)
-        best = grid_search(data, self.objective, (0.0,), temperatures, self.bins)
+        best = grid_search(TopScores(data, self.objective, self.bins), (0.0,), temperatures)
         self.temperature_ = best.temperature
         return best.outcome(self.objective, temperatures=temperatures)
 
     def _fit_nll(self, data: FitData) -> dict[str, Any]:
         best = fit_inverse_temperature(data.logits, data.labels, data.weights)
         self.temperature_ = 1.0 / best.beta if best.beta > 0 else math.inf
-        notes = {
-            "chance": "the logits are worse than chance on the calibration data, so the best "
-            "temperature is infinite and every prediction is uniform; check the labels",
-            "separable": "every calibration sample is classified correctly, so a lower temperature "
-            f"is always better; stopped at T = {self.temperature_:.3g}, use more data",
-            "flat": "all logits of each sample are equal, so every temperature gives the same "
-            "probabilities; kept T = 1",
-        }
-        warnings = [notes[best.kind]] if best.kind in notes else []
+        warnings = degenerate_notes(best.kind, self.temperature_)
         if not best.converged:
             warnings.append(f"the search for T did not converge in {best.iterations} passes")
         return {
@@ -99,6 +90,19 @@ class TemperatureScaling(Calibrator):
 
     def _log_proba(self, logits: Array) -> Array:
         return log_softmax(scaled(logits, self.temperature_))
+
+
+def degenerate_notes(kind: str, temperature: float) -> list[str]:
+    """What to say when the best temperature is at an end of its range, or any is as good."""
+    notes = {
+        "chance": "the logits are worse than chance on the calibration data, so the best "
+        "temperature is infinite and every prediction is uniform; check the labels",
+        "separable": "every calibration sample is classified correctly, so a lower temperature "
+        f"is always better; stopped at T = {temperature:.3g}, use more data",
+        "flat": "all logits of each sample are equal, so every temperature gives the same "
+        "probabilities; kept T = 1",
+    }
+    return [notes[kind]] if kind in notes else []
 
 
 def scaled(logits: Array, temperature: float) -> Array:

@@ -1,0 +1,205 @@
+"""NLL of Ψ^γ(softmax(z/T)): with its gradient for a search, or from log-odds for a grid."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import scipy.optimize
+
+from focalcal._arrays import Array, namespace, to_numpy
+from focalcal.calibrators._grid import TopScores
+from focalcal.calibrators._newton import Optimum, fit_inverse_temperature
+from focalcal.calibrators._odds import Point, log_odds
+from focalcal.calibrators._rows import map_rows
+from focalcal.calibrators.base import FitData
+
+STARTS = (0.0, -0.5, 3.0)
+"""γ of the starting points; the NLL has a long curved valley in (γ, T), and sometimes two."""
+_START_ELEMENTS = 2**20  # the starts are compared on so many logits, the best goes on with all
+
+
+@dataclasses.dataclass(frozen=True)
+class FocalOptimum:
+    """The best γ and T of a gradient search."""
+
+    gamma: float
+    temperature: float
+    loss: float
+    iterations: int
+    converged: bool
+    at_edge: bool
+    kind: str
+
+
+def focal_nll(
+    logits: Array, labels: Array, weights: Array | None, gamma: float, beta: float
+) -> np.ndarray:
+    """Weighted mean NLL of Ψ^γ(softmax(βz)) and its derivatives by γ and β, (3,) float64."""
+    xp = namespace(logits)
+
+    def block(rows: slice) -> np.ndarray:
+        z = xp.astype(logits[rows], xp.float64)
+        index = xp.arange(z.shape[1], device=z.device)[None, :]
+        top = xp.argmax(z, axis=1)[:, None]
+        own = xp.astype(labels[rows], xp.int64)[:, None]
+        margins = xp.max(z, axis=1, keepdims=True) - z
+        others = index != top
+        # The top class is written through the odds R of the others, which keep their digits.
+        scaled = xp.where(others, beta * margins, xp.full_like(z, xp.inf))
+        nearest = xp.min(scaled, axis=1, keepdims=True)
+        e = xp.exp(nearest - scaled)
+        sum_e = xp.sum(e, axis=1, keepdims=True)
+        log_r = xp.log(sum_e) - nearest
+        r = xp.exp(log_r)
+        log1p_r = xp.log1p(r)
+        log_q = -beta * margins - log1p_r
+        q = xp.exp(log_q)
+        log_rest = xp.where(others, xp.log1p(-xp.where(others, q, 0 * q)), log_r - log1p_r)
+        tiny = r < 1e-8
+        top_ratio = xp.where(tiny, 1 - r / 2, log1p_r / xp.where(tiny, xp.ones_like(r), r))
+        ratio = xp.where(others, -q * log_q * xp.exp(-log_rest), top_ratio)
+        # log h, and its derivatives by γ and by log q less the factor γ/(1−q)
+        below = 1 + gamma * ratio
+        log_h = log_q - gamma * log_rest - xp.log(below)
+        by_gamma = -log_rest - ratio / below
+        bracket = q - (ratio - q) / below
+        # d log q/dβ = mean margin − margin, where the top's 1/(1−q) cancels against the mean
+        others_mean = xp.sum(e * margins, axis=1, keepdims=True) / sum_e
+        mean = others_mean * xp.exp(log_r - log1p_r)
+        slope = mean - margins
+        over_rest = xp.where(
+            others, slope * xp.exp(-xp.where(others, log_rest, 0 * q)), others_mean
+        )
+        by_beta = slope + gamma * bracket * over_rest
+        shift = xp.max(log_h, axis=1, keepdims=True)
+        p = xp.exp(log_h - shift)
+        total = xp.sum(p, axis=1, keepdims=True)
+        p = p / total
+        loss = shift + xp.log(total) - xp.take_along_axis(log_h, own, axis=1)
+        columns = [loss] + [
+            xp.sum(p * d, axis=1, keepdims=True) - xp.take_along_axis(d, own, axis=1)
+            for d in (by_gamma, by_beta)
+        ]
+        w = xp.ones_like(loss) if weights is None else xp.astype(weights[rows], xp.float64)[:, None]
+        return np.asarray([float(xp.sum(w * c)) for c in columns] + [float(xp.sum(w))])
+
+    sums = np.sum(map_rows(block, logits), axis=0)
+    return sums[:3] / sums[3]
+
+
+def gradient_search(data: FitData, gamma_range: tuple[float, float]) -> FocalOptimum:
+    """The best (γ, T) by NLL: L-BFGS in (log(1+γ), log T) from several starts, γ in its range."""
+    plain = fit_inverse_temperature(data.logits, data.labels, data.weights)
+    if plain.kind != "inner":
+        return _degenerate(plain)
+    everything = (data.logits, data.labels, data.weights)
+    step = data.n * data.n_classes // _START_ELEMENTS
+    few = everything
+    if step > 1:
+        few = tuple(None if a is None else a[::step] for a in everything)
+    low, high = gamma_range
+    starts = [
+        np.array([np.log1p(g), np.log((1 + 0.6 * g) / plain.beta)])
+        for g in (min(max(s, low), high) for s in STARTS)
+    ]
+    found = [_minimise(few, start, gamma_range) for start in starts]
+    best = min(found, key=lambda f: f.fun)
+    iterations = sum(f.nfev for f in found)
+    if step > 1:
+        best = _minimise(everything, best.x, gamma_range)
+        iterations += best.nfev
+    gamma = float(np.clip(np.expm1(best.x[0]), low, high))
+    edge = min(best.x[0] - np.log1p(low), np.log1p(high) - best.x[0]) < 1e-6
+    return FocalOptimum(
+        gamma=gamma,
+        temperature=float(np.exp(best.x[1])),
+        loss=float(best.fun),
+        iterations=iterations,
+        converged=bool(best.success),
+        at_edge=bool(edge),
+        kind="inner",
+    )
+
+
+def _minimise(
+    data: tuple[Any, ...], start: np.ndarray, gamma_range: tuple[float, float]
+) -> scipy.optimize.OptimizeResult:
+    def objective(x: np.ndarray) -> tuple[float, np.ndarray]:
+        gamma, beta = float(np.expm1(x[0])), float(np.exp(-x[1]))
+        loss, by_gamma, by_beta = focal_nll(*data, gamma, beta)
+        return loss, np.array([by_gamma * (1 + gamma), -beta * by_beta])
+
+    bounds = [tuple(np.log1p(gamma_range)), (start[1] - 7, start[1] + 7)]
+    options = {"maxiter": 200, "ftol": 1e-13, "gtol": 1e-7}
+    return scipy.optimize.minimize(
+        objective, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options
+    )
+
+
+def _degenerate(plain: Optimum) -> FocalOptimum:
+    """Where temperature scaling itself has no inner optimum, γ has nothing to add."""
+    temperature = 1.0 / plain.beta if plain.beta > 0 else float("inf")
+    return FocalOptimum(
+        0.0, temperature, plain.loss, plain.iterations, True, plain.kind != "flat", plain.kind
+    )
+
+
+class NllScores(TopScores):
+    """Mean NLL at (γ, T), in the place of a calibration error."""
+
+    def __init__(self, data: FitData) -> None:
+        super().__init__(data, "nll", 1)
+        logits = to_numpy(data.logits).astype(np.float64)
+        self._labels = to_numpy(data.labels).astype(np.int64)
+        own = np.take_along_axis(logits, self._labels[:, None], axis=1)[:, 0]
+        self._margin = logits.max(axis=1) - own
+        self._top = to_numpy(self.correct)
+        self._mass = None if data.weights is None else to_numpy(data.weights).astype(np.float64)
+
+    def exact(self, pairs: list[tuple[float, float]]) -> np.ndarray:
+        points = [Point(t, (0.0, g)) for g, t in pairs]
+        odds = to_numpy(log_odds(self.logits, points, double=True))
+        return np.array(
+            [self._nll(*pair, *odds[2 * i : 2 * i + 2]) for i, pair in enumerate(pairs)]
+        )
+
+    def _path_errors(self, path: Any, panels: list[Any], width: int) -> Any:
+        errors, slack = np.empty((2, width, len(path.positions)))
+        for panel in panels:
+            at = panel.nodes.tolist() + ([] if panel.check is None else [panel.check])
+            points = [path.at(x) for x in at]
+            with_zero = [Point(p.temperature, (0.0, *p.gammas)) for p in points]
+            odds = to_numpy(log_odds(self.logits, with_zero)).astype(np.float64)
+            odds = odds.reshape(len(at), width + 1, -1)
+            values = np.array(
+                [
+                    [self._nll(g, p.temperature, o[0], row) for g, row in zip(p.gammas, o[1:])]
+                    for p, o in zip(points, odds)
+                ]
+            )
+            known = values[: len(panel.nodes)]
+            miss = 0.0
+            if panel.check is not None:
+                miss = 4 * np.abs(panel.check_row @ known - values[-1]).max()
+            errors[:, panel.members] = (panel.matrix @ known).T
+            slack[:, panel.members] = miss + 4e-6 * (1 + np.abs(errors[:, panel.members]))
+        return errors, slack
+
+    def _nll(self, gamma: float, temperature: float, plain: np.ndarray, odds: np.ndarray) -> float:
+        """Mean NLL from the top class's log-odds without and with Ψ, and the label's margin."""
+        # log p_y = log σ(L) + log h_y − log h_top, where the last two cancel if y is the top
+        log_q_top = -np.logaddexp(0.0, -plain)
+        log_q = log_q_top - self._margin / temperature
+        log_h_top = _log_h(log_q_top, -np.logaddexp(0.0, plain), gamma)
+        with np.errstate(divide="ignore"):
+            log_h = _log_h(log_q, np.log1p(-np.exp(np.minimum(log_q, -1e-9))), gamma)
+        extra = np.where(self._top, 0.0, log_h - log_h_top)
+        losses = np.logaddexp(0.0, -odds) - extra
+        return float(np.average(losses, weights=self._mass))
+
+
+def _log_h(log_q: np.ndarray, log_rest: np.ndarray, gamma: float) -> np.ndarray:
+    ratio = np.minimum(-np.exp(log_q - log_rest) * log_q, 1.0)
+    return log_q - gamma * log_rest - np.log1p(gamma * ratio)

@@ -1,0 +1,127 @@
+"""The top class's log-odds under Ψ^γ(softmax(z/T)), for many (γ, T) in one pass over the logits.
+
+Ψ and T keep the argmax, so a calibration error of the top class needs one number per sample. With
+R the odds of the other classes before Ψ and h = q/g(q,γ), it is
+
+    L = log h(q_top) − log Σ_{k≠top} h(q_k),   q_top = 1/(1+R).
+
+The second term is written as log c + log Σ_k e_k/g(q_k), where e_k = exp(−(margin of k − smallest
+margin)/T) ≤ 1 and q_k = c·e_k, so nothing underflows however confident the network is.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import array_api_compat
+
+from focalcal._arrays import Array, namespace
+from focalcal.calibrators._rows import map_rows
+
+
+@dataclasses.dataclass(frozen=True)
+class Point:
+    """One temperature and the γ to evaluate with it: what depends on T alone is shared."""
+
+    temperature: float
+    gammas: tuple[float, ...]
+
+
+def log_odds(logits: Array, points: list[Point], double: bool = False) -> Array:
+    """L for every (T, γ) of `points` in order, shape (pairs, N); float32, or float64 if `double`.
+
+    >>> import numpy as np
+    >>> log_odds(np.array([[2.0, 0.0]]), [Point(0.5, (0.0,))], double=True)
+    array([[4.]])
+    """
+    xp = namespace(logits)
+    dtype = xp.float64 if double else xp.float32
+    # Rows of like confidence share a block, so that whole blocks can take the short way below.
+    order = xp.argsort(-_margin(logits))
+    pairs = sum(len(point.gammas) for point in points)
+    out = xp.empty((pairs, logits.shape[0]), dtype=dtype, device=_device(logits))
+
+    def block(rows: slice) -> None:
+        z = xp.astype(xp.take(logits, order[rows], axis=0), xp.float64)
+        top = xp.argmax(z, axis=1)
+        others = xp.arange(z.shape[1], device=_device(z))[None, :] != top[:, None]
+        margins = xp.max(z, axis=1)[:, None] - xp.reshape(z[others], (z.shape[0], -1))
+        smallest = xp.min(margins, axis=1)
+        margins = xp.astype(margins - smallest[:, None], dtype)
+        found = [row for point in points for row in _at_temperature(margins, smallest, point)]
+        out[:, order[rows]] = xp.astype(xp.stack(found), dtype)
+
+    map_rows(block, logits)
+    return out
+
+
+def _margin(logits: Array) -> Array:
+    """Largest minus second largest logit, (N,)."""
+    xp = namespace(logits)
+
+    def block(rows: slice) -> Array:
+        z = logits[rows]
+        if array_api_compat.is_torch_array(z):
+            top = z.topk(2, dim=1).values
+        else:
+            top = -xp.partition(-z, 1, axis=1)[:, :2]
+        return top[:, 0] - top[:, 1]
+
+    return xp.concat(map_rows(block, logits))
+
+
+def _at_temperature(margins: Array, smallest: Array, point: Point) -> list[Array]:
+    """L for each γ at one T: margins (n, K−1) above the smallest one (n,)."""
+    xp = namespace(margins)
+    double = margins.dtype == xp.float64
+    beta = 1.0 / float(point.temperature)  # a NumPy scalar would widen float32
+    # Past the clip a class adds nothing to the sum; without it exp crawls through denormals.
+    scaled = xp.clip(margins * beta, max=80.0 if double else 40.0)
+    e = xp.exp(-scaled)
+    sum_e = xp.astype(xp.sum(e, axis=1), xp.float64)
+    log_r = xp.log(sum_e) - beta * smallest
+    if all(gamma == 0 for gamma in point.gammas):
+        return [-log_r] * len(point.gammas)
+    r = xp.exp(log_r)
+    log1p_r = xp.log1p(r)
+    log_c = -beta * smallest - log1p_r
+    # r(q_top) = log1p(R)/R, by its series where R is too small to divide by
+    tiny = r < 1e-8
+    top_ratio = xp.where(tiny, 1 - r / 2, log1p_r / xp.where(tiny, xp.ones_like(r), r))
+    if float(xp.max(log_c)) < math.log(1e-9 if double else 1e-5):
+        # 1/g(q,γ) = 1 + γq(1 + ln q) + O(γ²q²ln²q): below the precision for q this small
+        squares = xp.astype(xp.vecdot(e, e), xp.float64)
+        e *= e
+        moment = xp.astype(xp.vecdot(e, scaled), xp.float64)
+        first = xp.exp(log_c) * ((1 + log_c) * squares - moment)
+        sums = [sum_e + gamma * first for gamma in point.gammas]
+    else:
+        sums = _weighted_sums(scaled, e, log_c, point.gammas)
+    return [
+        -log1p_r - gamma * (log_r - log1p_r) - xp.log1p(gamma * top_ratio) - (log_c + xp.log(total))
+        for gamma, total in zip(point.gammas, sums)
+    ]
+
+
+def _weighted_sums(scaled: Array, e: Array, log_c: Array, gammas: tuple[float, ...]) -> list[Array]:
+    """Σ_k e_k/g(q_k,γ) over the other classes, all of which have q_k = c·e_k ≤ ½."""
+    xp = namespace(e)
+    q = e * xp.astype(xp.exp(xp.clip(log_c, min=-40.0)), e.dtype)[:, None]
+    rest = 1 - q
+    q *= scaled - xp.astype(log_c, e.dtype)[:, None]
+    q /= rest
+    ratio, log_rest = q, xp.log(rest)
+    out = []
+    for gamma in gammas:
+        weight = xp.exp(log_rest * -float(gamma))
+        weight *= e
+        below = ratio * float(gamma)
+        below += 1
+        weight /= below
+        out.append(xp.astype(xp.sum(weight, axis=1), xp.float64))
+    return out
+
+
+def _device(x: Array) -> object:
+    return array_api_compat.device(x)

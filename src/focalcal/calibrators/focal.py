@@ -1,0 +1,183 @@
+"""The focal map as a calibrator: with the training γ, or with γ and T fitted together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from focalcal._arrays import Array
+from focalcal._checks import check_gamma
+from focalcal.calibrators._focal_nll import NllScores, gradient_search
+from focalcal.calibrators._grid import TopScores, grid_search, line_search
+from focalcal.calibrators.base import Calibrator, FitData
+from focalcal.calibrators.temperature import (
+    check_objective,
+    check_temperature,
+    check_temperatures,
+    degenerate_notes,
+    scaled,
+)
+from focalcal.errors import InputError
+from focalcal.maps import focal_log_map
+
+GAMMAS = (-0.5, -0.25, 0.05, 0.25, 0.37, 0.5, 0.75, 1.0, 5.0)
+TEMPERATURES = tuple((np.arange(1, 501) / 100).tolist())
+"""The search grid of Komisarenko & Kull (2024): 9 γ × 500 temperatures 0.01, 0.02, …, 5."""
+SEARCHES = ("grid", "line", "gradient")
+
+
+class FocalCalibration(Calibrator):
+    """p = Ψ^γ(softmax(z)) with the γ of the training loss: nothing is fitted.
+
+    A network that minimises the focal loss has q with Ψ^γ(q) = p(y|x), so with the training γ
+    this undoes the loss's bias. `fit` only measures what the map does to the NLL, and warns where
+    it makes it worse.
+
+    >>> FocalCalibration(gamma=1.0).fit([[1.233, 0.0]] * 20, [0] * 18 + [1] * 2).predict_proba(
+    ...     [[1.233, 0.0]]).round(2).tolist()
+    [[0.9, 0.1]]
+
+    Charoenphakdee et al., CVPR 2021.
+    """
+
+    method: ClassVar[str] = "focal"
+    summary: ClassVar[str] = "the focal map with the training γ: nothing is fitted"
+    preserves_accuracy: ClassVar[bool] = True
+
+    def __init__(self, gamma: float = 3.0, task: str = "auto") -> None:
+        self.gamma = gamma
+        self.task = task
+
+    def _check_params(self) -> None:
+        check_gamma(self.gamma)
+
+    def _fit(self, data: FitData) -> dict[str, Any]:
+        return {}
+
+    def _diagnose(self, data: FitData, **outcome: Any) -> Any:
+        found = super()._diagnose(data, **outcome)
+        if found.after <= found.before:
+            return found
+        note = (
+            f"the focal map with gamma = {self.gamma:g} raises the NLL from {found.before:.4g} to "
+            f"{found.after:.4g}; was the network trained with this gamma?"
+        )
+        return super()._diagnose(data, **{**outcome, "warnings": (note,)})
+
+    def _log_proba(self, logits: Array) -> Array:
+        return focal_log_map(logits, self.gamma)
+
+
+class FocalTemperatureScaling(Calibrator):
+    """p = Ψ^γ(softmax(z / T)), γ and T fitted together.
+
+    objective: "nll", or "ece" / "adaptive_ece" (equal-width or equal-mass bins).
+    search: "gradient" (NLL only: from several starts, γ within `gamma_range`), "grid" (the best
+    of gammas × temperatures, the first of equals, exactly as a plain loop finds it), "line" (the
+    best T at γ = −.25 and γ = 1 fix a line T = a + bγ, followed at as many γ as there are
+    temperatures), or None: "gradient" for "nll", else "grid".
+    gammas, temperatures: the grid, by default the paper's 9 × 500; bins: of the ECE.
+
+    Fitted: `gamma_`, `temperature_`. Where temperature scaling alone has no inner optimum by NLL
+    (worse than chance, all correct, all logits equal) γ is 0 and T as there, with its warning.
+
+    >>> rng = np.random.default_rng(0)
+    >>> z = 2 * rng.normal(size=(4000, 3))
+    >>> y = np.argmax(z + rng.gumbel(size=z.shape), axis=1)
+    >>> fitted = FocalTemperatureScaling().fit(z * 2, y)
+    >>> fitted.diagnostics_.after < fitted.diagnostics_.before
+    True
+
+    Komisarenko & Kull, ECAI 2024, Sec. 4.2.
+    """
+
+    method: ClassVar[str] = "focal-temperature"
+    summary: ClassVar[str] = "the focal map after a temperature, γ and T fitted together"
+    preserves_accuracy: ClassVar[bool] = True
+    state: ClassVar[tuple[str, ...]] = ("gamma_", "temperature_")
+
+    def __init__(
+        self,
+        objective: str = "nll",
+        search: str | None = None,
+        gammas: Sequence[float] | None = None,
+        temperatures: Sequence[float] | None = None,
+        gamma_range: tuple[float, float] = (-0.95, 10.0),
+        bins: int = 15,
+        task: str = "auto",
+    ) -> None:
+        self.objective = objective
+        self.search = search
+        self.gammas = gammas
+        self.temperatures = temperatures
+        self.gamma_range = gamma_range
+        self.bins = bins
+        self.task = task
+
+    def _check_params(self) -> None:
+        check_objective(self.objective)
+        if self.search is not None and self.search not in SEARCHES:
+            raise InputError(f"expected search in {SEARCHES} or None, got {self.search!r}")
+        if self.search == "gradient" and self.objective != "nll":
+            raise InputError(
+                f"expected objective 'nll' for the gradient search, got {self.objective!r}; "
+                "calibration errors have no gradient, use search='grid' or 'line'"
+            )
+        check_temperatures(self.temperatures, TEMPERATURES)
+        self._gammas()
+        low, high = (check_gamma(g) for g in self.gamma_range)
+        if not low < high:
+            raise InputError(f"expected an increasing gamma_range, got {self.gamma_range}")
+
+    def _gammas(self) -> np.ndarray:
+        gammas = [check_gamma(g) for g in (GAMMAS if self.gammas is None else self.gammas)]
+        if not gammas:
+            raise InputError("expected gammas as a non-empty list of numbers > -1, got none")
+        return np.asarray(gammas)
+
+    def _state_shapes(self) -> dict[str, tuple[int, ...]]:
+        return {"gamma_": (), "temperature_": ()}
+
+    def _check_state(self) -> None:
+        check_gamma(self.gamma_)
+        check_temperature(self.temperature_)
+
+    def _fit(self, data: FitData) -> dict[str, Any]:
+        search = self.search or ("gradient" if self.objective == "nll" else "grid")
+        if search == "gradient":
+            return self._fit_gradient(data)
+        if self.objective == "nll":
+            scores: TopScores = NllScores(data)
+        else:
+            scores = TopScores(data, self.objective, self.bins)
+        gammas = self._gammas()
+        temperatures = check_temperatures(self.temperatures, TEMPERATURES)
+        find = grid_search if search == "grid" else line_search
+        best = find(scores, gammas, temperatures)
+        self.gamma_, self.temperature_ = best.gamma, best.temperature
+        return best.outcome(self.objective, gammas=gammas, temperatures=temperatures)
+
+    def _fit_gradient(self, data: FitData) -> dict[str, Any]:
+        low, high = (float(g) for g in self.gamma_range)
+        best = gradient_search(data, (low, high))
+        self.gamma_, self.temperature_ = best.gamma, best.temperature
+        warnings = degenerate_notes(best.kind, best.temperature)
+        if best.kind == "inner" and best.at_edge:
+            warnings.append(
+                f"gamma ran to the end of its range, {best.gamma:g}; the fit is valid but gamma "
+                "is not meaningful: widen gamma_range, or use temperature scaling"
+            )
+        if not best.converged:
+            warnings.append(f"the search did not converge in {best.iterations} evaluations")
+        return {
+            "after": best.loss,
+            "iterations": best.iterations,
+            "converged": best.converged,
+            "at_edge": best.at_edge,
+            "warnings": tuple(warnings),
+        }
+
+    def _log_proba(self, logits: Array) -> Array:
+        return focal_log_map(scaled(logits, self.temperature_), self.gamma_)

@@ -1,0 +1,276 @@
+"""Focal calibration and focal temperature scaling."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.special
+
+from focalcal.calibrators import FocalCalibration, FocalTemperatureScaling, TemperatureScaling
+from focalcal.calibrators._bin_errors import bin_errors
+from focalcal.calibrators._focal_nll import NllScores, focal_nll
+from focalcal.calibrators._grid import Path, Point, TopScores
+from focalcal.calibrators._odds import log_odds
+from focalcal.calibrators.base import FitData
+from focalcal.calibrators.focal import GAMMAS
+from focalcal.errors import FitWarning, InputError
+from focalcal.maps import focal_log_map
+from focalcal.metrics import adaptive_ece, ece
+
+METRICS = {"ece": ece, "adaptive_ece": adaptive_ece}
+COARSE = np.arange(1, 51) / 10
+
+
+def nll(z, y, gamma, t, weights=None):
+    log_p = focal_log_map(z / t, gamma)[np.arange(len(y)), y]
+    return -np.average(log_p, weights=weights)
+
+
+def plain_loop(z, y, objective, gammas, temperatures, weights=None):
+    """The published search as it is described: no sharing, no interpolation; the oracle."""
+    best = (np.inf, None, None)
+    for gamma in gammas:
+        for t in temperatures:
+            if objective == "nll":
+                value = nll(z, y, gamma, t, weights)
+            else:
+                p = np.exp(focal_log_map(z / t, gamma))
+                value = METRICS[objective](y, p, sample_weight=weights)
+            if value < best[0] - 1e-13:
+                best = (value, gamma, t)
+    return best
+
+
+@pytest.mark.parametrize("gamma", [-0.5, 0.0, 0.37, 5.0])
+@pytest.mark.parametrize("t", [0.01, 0.4, 1.0, 5.0])
+@pytest.mark.parametrize("kind", ["numpy", "torch"])
+def test_log_odds_are_those_of_the_map(calibrated_data, gamma, t, kind):
+    # The map works class by class on full rows, the log-odds on the odds of the other classes.
+    z, _ = calibrated_data(200, 20, scale=4.0)
+    expected = np.exp(focal_log_map(z / t, gamma).max(axis=1))
+    given = z
+    if kind == "torch":
+        given = pytest.importorskip("torch").as_tensor(z)
+    for double, tolerance in ((True, 2e-14), (False, 2e-6)):
+        odds = np.asarray(log_odds(given, [Point(t, (gamma, 0.0))], double=double))[0]
+        np.testing.assert_allclose(
+            scipy.special.expit(odds.astype(float)), expected, atol=tolerance
+        )
+
+
+def test_log_odds_keep_their_digits_when_saturated():
+    z = np.array([[1e4, -1e4, -1e4], [40.0, 0.0, -5.0]])
+    odds = log_odds(z, [Point(1.0, (0.0, 1.0))], double=True)
+    # Ψ^γ nearly multiplies large log-odds by 1+γ: log h_top ≈ −γ log R − log(1+γ).
+    assert odds[0] == pytest.approx([2e4 - np.log(2), -np.log(np.exp(-40) + np.exp(-45))])
+    assert odds[1] == pytest.approx(2 * odds[0] - np.log(2), rel=1e-12)
+
+
+@pytest.mark.filterwarnings("ignore:.*end of the searched range")
+@pytest.mark.parametrize("objective", ["ece", "adaptive_ece", "nll"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_grid_has_the_optimum_of_a_plain_loop(calibrated_data, objective, weighted):
+    z, y = calibrated_data(400, 6, scale=3.0, seed=5)
+    z = 2.2 * z
+    weights = np.random.default_rng(0).integers(0, 4, 400) if weighted else None
+    value, gamma, t = plain_loop(z, y, objective, GAMMAS, COARSE, weights)
+    fitted = FocalTemperatureScaling(objective, "grid", temperatures=COARSE)
+    fitted.fit(z, y, sample_weight=weights)
+    assert (fitted.gamma_, fitted.temperature_) == (gamma, t)
+    assert fitted.diagnostics_.after == pytest.approx(value, abs=1e-12)
+
+
+@pytest.mark.filterwarnings("ignore:.*end of the searched range")
+def test_paper_grid_has_the_optimum_of_a_plain_loop_on_real_logits(shared_data):
+    file = np.load(shared_data / "logits" / "cifar10_resnet50_flsd53.npz")
+    z, y = file["val_logits"][:600].astype(np.float64), file["val_labels"][:600]
+    fitted = FocalTemperatureScaling("adaptive_ece").fit(z, y)
+    scores = TopScores(FitData(z, y, None), "adaptive_ece", 15)
+    temperatures = np.arange(1, 501) / 100
+    errors = scores.exact([(g, t) for g in GAMMAS for t in temperatures]).reshape(9, 500)
+    # `exact` is float64 log-odds and the library's bins: check it against the map and the metric.
+    for i, j in [(0, 20), (4, 100), (8, 499)]:
+        p = np.exp(focal_log_map(z / temperatures[j], GAMMAS[i]))
+        assert errors[i, j] == pytest.approx(adaptive_ece(y, p), abs=1e-12)
+    i, j = np.unravel_index(errors.argmin(), errors.shape)
+    assert (fitted.gamma_, fitted.temperature_) == (GAMMAS[i], temperatures[j])
+
+
+@pytest.mark.parametrize("objective", ["ece", "adaptive_ece"])
+@pytest.mark.parametrize("ties", [False, True])
+def test_bounds_of_the_first_look_hold(calibrated_data, objective, ties):
+    z, y = calibrated_data(700, 8, scale=4.0, seed=2)
+    if ties:  # equal confidences share a bin, so none may be split between two
+        z[100:140] = z[0]
+    scores = TopScores(FitData(z, y, None), objective, 15)
+    temperatures = np.geomspace(0.05, 5, 60)
+    path = Path(np.log(temperatures), lambda x: Point(np.exp(x), (-0.5, 1.0)))
+    errors, slack = scores._path_errors(path, scores._panels(path), 2)
+    truth = scores.exact([(g, t) for g in (-0.5, 1.0) for t in temperatures]).reshape(2, -1)
+    assert (np.abs(errors - truth) <= slack + 1e-12).all()
+    assert ties or np.median(slack) < 1e-3
+
+
+def test_first_look_in_torch_equals_numpy(calibrated_data):
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(0)
+    odds = (3 * rng.normal(size=(5, 300))).astype(np.float32)
+    correct = rng.random(300) < 0.8
+    for weights in (None, rng.random(300)):
+        for objective in METRICS:
+            a = bin_errors(odds, correct, weights, objective, 15, 1e-6)
+            w = None if weights is None else torch.as_tensor(weights)
+            b = bin_errors(torch.as_tensor(odds), torch.as_tensor(correct), w, objective, 15, 1e-6)
+            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.filterwarnings("ignore:.*end of the searched range")
+def test_torch_tensors_reach_the_same_optimum(calibrated_data):
+    torch = pytest.importorskip("torch")
+    z, y = calibrated_data(500, 5, scale=3.0)
+    settings = {"objective": "adaptive_ece", "temperatures": COARSE}
+    a = FocalTemperatureScaling(**settings).fit(2 * z, y)
+    b = FocalTemperatureScaling(**settings).fit(torch.as_tensor(2 * z), torch.as_tensor(y))
+    assert (a.gamma_, a.temperature_) == (b.gamma_, b.temperature_)
+
+
+def test_search_on_tensors_equals_numpy(calibrated_data, monkeypatch):
+    # On a GPU the search runs in torch; the same code on CPU tensors must find the same point.
+    torch = pytest.importorskip("torch")
+    z, y = calibrated_data(500, 5, scale=3.0)
+    scores = TopScores(FitData(2 * z, y, None), "adaptive_ece", 15)
+    temperatures = np.arange(1, 101) / 20
+    path = Path(np.log(temperatures), lambda x: Point(float(np.exp(x)), (-0.5, 1.0)))
+    a, _ = scores._path_errors(path, scores._panels(path), 2)
+    scores.logits = torch.as_tensor(2 * z)
+    scores.correct = torch.as_tensor(scores.correct)
+    b, _ = scores._path_errors(path, scores._panels(path), 2)
+    np.testing.assert_allclose(a, b, atol=2 / 500 + 1e-5)
+    assert np.median(np.abs(a - b)) < 1e-6
+
+
+@pytest.mark.gpu
+def test_grid_on_the_device_equals_numpy(calibrated_data):
+    torch = pytest.importorskip("torch")
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+    z, y = calibrated_data(2000, 20, scale=3.0)
+    a = FocalTemperatureScaling("adaptive_ece").fit(2 * z, y)
+    b = FocalTemperatureScaling("adaptive_ece").fit(
+        torch.as_tensor(2 * z, device="cuda"), torch.as_tensor(y, device="cuda")
+    )
+    assert (a.gamma_, a.temperature_) == (b.gamma_, b.temperature_)
+
+
+@pytest.mark.parametrize("gamma", [-0.7, 0.0, 0.5, 4.0])
+def test_gradient_of_the_nll(calibrated_data, gamma):
+    # Independent: central differences of scipy's log_softmax route through the map.
+    z, y = calibrated_data(60, 5, scale=3.0)
+    w = np.random.default_rng(0).random(60)
+    beta, h = 0.8, 1e-5
+    value, by_gamma, by_beta = focal_nll(z, y, w, gamma, beta)
+    f = lambda g, b: nll(z, y, g, 1 / b, w)  # noqa: E731
+    assert value == pytest.approx(f(gamma, beta), rel=1e-12)
+    assert by_gamma == pytest.approx((f(gamma + h, beta) - f(gamma - h, beta)) / (2 * h), abs=1e-7)
+    assert by_beta == pytest.approx((f(gamma, beta + h) - f(gamma, beta - h)) / (2 * h), abs=1e-7)
+
+
+def test_nll_from_odds_is_the_nll(calibrated_data):
+    z, y = calibrated_data(300, 5, scale=3.0)
+    pairs = [(-0.5, 0.7), (0.0, 1.0), (3.0, 2.0)]
+    found = NllScores(FitData(z, y, None)).exact(pairs)
+    assert found == pytest.approx([nll(z, y, g, t) for g, t in pairs], abs=1e-12)
+
+
+@pytest.mark.filterwarnings("ignore:.*end of the searched range")
+def test_gradient_search_beats_temperature_scaling_and_the_grid(calibrated_data):
+    z, y = calibrated_data(3000, 5, scale=2.0, seed=7)
+    z = 2 * np.sign(z) * np.abs(z) ** 1.3
+    best = FocalTemperatureScaling().fit(z, y).diagnostics_.after
+    assert best <= TemperatureScaling().fit(z, y).diagnostics_.after + 1e-9
+    for search in ("grid", "line"):
+        found = FocalTemperatureScaling(search=search, temperatures=COARSE).fit(z, y)
+        assert best <= found.diagnostics_.after + 1e-9
+
+
+def test_gradient_search_recovers_gamma_and_temperature():
+    # Labels drawn from Ψ^2(softmax(z)) itself; γ and T trade off, so the tolerance is wide.
+    rng = np.random.default_rng(0)
+    z = 1.2 * rng.normal(size=(30_000, 3))
+    y = np.argmax(focal_log_map(z, 2.0) + rng.gumbel(size=z.shape), axis=1)
+    fitted = FocalTemperatureScaling().fit(z * 1.5, y)
+    assert fitted.diagnostics_.after <= nll(z, y, 2.0, 1.0) + 1e-9
+    assert fitted.gamma_ == pytest.approx(2.0, abs=0.7)
+    assert fitted.temperature_ == pytest.approx(1.5, abs=0.3)
+
+
+def test_gamma_that_runs_away_is_bounded_and_said(calibrated_data):
+    z, y = calibrated_data(2000, 3)
+    with pytest.warns(FitWarning, match="gamma ran to the end"):
+        fitted = FocalTemperatureScaling(gamma_range=(0.5, 0.6)).fit(z, y)
+    assert 0.5 <= fitted.gamma_ <= 0.6
+    assert fitted.diagnostics_.at_edge
+
+
+@pytest.mark.filterwarnings("ignore:.*end of the searched range")
+def test_line_search_compares_three_times_as_many_points(calibrated_data):
+    z, y = calibrated_data(500, 5, scale=3.0)
+    fitted = FocalTemperatureScaling("adaptive_ece", "line", temperatures=COARSE).fit(2 * z, y)
+    assert fitted.diagnostics_.iterations <= 3 * len(COARSE)
+    ends = [plain_loop(2 * z, y, "adaptive_ece", (g,), COARSE)[0] for g in (-0.25, 1.0)]
+    assert fitted.diagnostics_.after <= min(ends) + 1e-12
+
+
+@pytest.mark.filterwarnings("ignore::focalcal.errors.FitWarning")
+@pytest.mark.parametrize("case", ["chance", "separable", "flat"])
+def test_degenerate_data_give_temperature_scaling(calibrated_data, case):
+    z, _ = calibrated_data(300, 4)
+    y = {"chance": z.argmin(axis=1), "separable": z.argmax(axis=1), "flat": z.argmax(axis=1)}[case]
+    z = z * (case != "flat")
+    fitted = FocalTemperatureScaling().fit(z, y)
+    assert fitted.gamma_ == 0
+    assert fitted.temperature_ == TemperatureScaling().fit(z, y).temperature_
+    assert np.isfinite(fitted.predict_proba(z)).all()
+
+
+def test_edge_of_the_grid_is_said(calibrated_data):
+    z, y = calibrated_data(500, 4)
+    with pytest.warns(FitWarning, match="end of the searched range"):
+        TemperatureScaling("ece", temperatures=[0.1, 0.2, 0.3]).fit(z, y)
+
+
+def test_golden_temperature_by_ece(shared_data):
+    # Mukhoti et al.: ResNet-50, CIFAR-10, FLSD-53: T = 1.1 by validation ECE, test ECE 0.95 %.
+    file = np.load(shared_data / "logits" / "cifar10_resnet50_flsd53.npz")
+    fitted = TemperatureScaling(objective="ece").fit(file["val_logits"], file["val_labels"])
+    assert fitted.temperature_ == 1.1
+    value = ece(file["test_labels"], fitted.predict_proba(file["test_logits"]))
+    assert round(100 * value, 4) == 0.9528
+
+
+def test_focal_calibration_is_the_map(calibrated_data):
+    z, y = calibrated_data(50, 4)
+    with pytest.warns(FitWarning, match="trained with this gamma"):
+        fitted = FocalCalibration(gamma=2.0).fit(z, y)
+    np.testing.assert_array_equal(fitted.predict_log_proba(z), focal_log_map(z, 2.0))
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"search": "random"},
+        {"objective": "ece", "search": "gradient"},
+        {"gammas": []},
+        {"gammas": [-1.0]},
+        {"gamma_range": (1.0, 0.5)},
+        {"temperatures": [0.0]},
+    ],
+)
+def test_bad_settings_are_refused(params):
+    with pytest.raises(InputError, match="expected"):
+        FocalTemperatureScaling(**params).fit([[0.0, 1.0]], [1])
+
+
+def test_bad_gamma_is_refused():
+    with pytest.raises(InputError, match="gamma"):
+        FocalCalibration(gamma=-1.0).fit([[0.0, 1.0]], [1])

@@ -54,7 +54,7 @@ def check_probs(probs: Any, name: str = "y_prob", *, sums: bool = True) -> Array
             )
         probs = xp.clip(probs, 0, 1)
     if sums and probs.ndim == 2 and probs.shape[1] > 1:
-        total = xp.sum(probs, axis=1)
+        total = _row_sums(probs)
         half = "float16" in str(given.dtype)
         tolerance = SUM_TOLERANCE[
             "half" if half else "float32" if probs.dtype == xp.float32 else "float64"
@@ -131,6 +131,13 @@ def _check_all_finite(x: Array, name: str) -> None:
         at = np.argwhere(bad)[0]
         value = float(x[tuple(at.tolist())])
         raise InputError(f"expected finite {name}, got {value} at {_where(at)}; remove or mend it")
+
+
+def _row_sums(probs: Array) -> Array:
+    # NumPy sums short rows one by one; a product with ones is several times as fast.
+    if isinstance(probs, np.ndarray):
+        return probs @ np.ones(probs.shape[1], probs.dtype)
+    return namespace(probs).sum(probs, axis=1)
 
 
 def _where(index: np.ndarray) -> str:

@@ -105,9 +105,16 @@ def squared_error(labels: Array, probs: Array) -> np.ndarray:
         p = xp.astype(p, xp.float64)
         if p.ndim == 1:
             return (p - xp.astype(y, xp.float64)) ** 2
-        hot = xp.astype(y[:, None] == xp.arange(p.shape[1], device=_device(p))[None, :], p.dtype)
-        return xp.sum((p - hot) ** 2, axis=1)
+        hot = xp.arange(p.shape[1], device=_device(p))[None, :] == y[:, None]
+        return xp.sum((p - xp.astype(hot, p.dtype)) ** 2, axis=1)
 
+    def numpy_block(y: np.ndarray, p: np.ndarray) -> np.ndarray:
+        off = p.astype(np.float64)
+        off[np.arange(len(y)), y] -= 1
+        return np.einsum("ij,ij->i", off, off)
+
+    if isinstance(probs, np.ndarray) and probs.ndim == 2:
+        return _by_rows(numpy_block, labels, probs)
     return _by_rows(block, labels, probs)
 
 
@@ -134,7 +141,9 @@ def mean(values: np.ndarray, weights: np.ndarray | None) -> float:
 
 def _prepare(y_prob: Any) -> Array:
     probs = as_array(y_prob)
-    if is_torch(probs) and probs.device.type != "cuda":
+    if not is_torch(probs):
+        probs = np.asarray(probs)
+    elif probs.device.type != "cuda":
         # Shares memory. NumPy has no bfloat16: that is checked, with its tolerance, as a tensor.
         probs = probs.detach().cpu()
         probs = probs if str(probs.dtype) == "torch.bfloat16" else to_numpy(probs)

@@ -1,0 +1,28 @@
+"""Row blocks: every row once, in order, the same with and without threads."""
+
+from __future__ import annotations
+
+import pytest
+
+from focalcal import _blocks
+from focalcal._blocks import available_cores, map_blocks
+
+
+@pytest.mark.parametrize(("n", "size"), [(0, 4), (1, 4), (4, 4), (10, 4), (1000, 7)])
+@pytest.mark.parametrize("threads", [1, 4])
+def test_every_row_once_in_order(n, size, threads, monkeypatch):
+    monkeypatch.setattr(_blocks, "available_cores", lambda: threads)
+    rows = [i for part in map_blocks(lambda s: list(range(n))[s], n, size) for i in part]
+    assert rows == list(range(n))
+
+
+def test_errors_come_through(monkeypatch):
+    monkeypatch.setattr(_blocks, "available_cores", lambda: 4)
+    with pytest.raises(ZeroDivisionError):
+        map_blocks(lambda s: 1 / (s.start - 50), 100, 10)
+
+
+def test_cores(monkeypatch):
+    assert available_cores() >= 1
+    monkeypatch.delattr(_blocks.os, "sched_getaffinity", raising=False)
+    assert available_cores() >= 1

@@ -1,0 +1,181 @@
+"""Checks: what passes, what is refused, and where the message points."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from focalcal._checks import check_gamma, check_labels, check_logits, check_probs, check_weights
+from focalcal.errors import FocalcalError, InputError
+
+
+@pytest.mark.parametrize("gamma", [-0.999, 0, 1, 5.5, np.float32(2)])
+def test_gamma_passes(gamma):
+    assert check_gamma(gamma) == float(gamma)
+    assert type(check_gamma(gamma)) is float
+
+
+@pytest.mark.parametrize("gamma", [-1, -2.0, np.nan, np.inf, -np.inf])
+def test_gamma_is_refused(gamma):
+    with pytest.raises(InputError, match="finite gamma > -1"):
+        check_gamma(gamma)
+
+
+@pytest.mark.parametrize("shape", [(3,), (3, 1), (3, 2), (1, 1000)])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.int32])
+def test_logits_pass(shape, dtype):
+    z = np.ones(shape, dtype)
+    got = check_logits(z)
+    assert got.shape == shape
+    assert got.dtype == (np.float32 if dtype in (np.float16, np.float32) else np.float64)
+
+
+def test_checked_arrays_are_not_copied_or_changed(rng):
+    z = rng.normal(size=(4, 3))
+    assert check_logits(z) is z
+    p = np.full((4, 2), 0.5)
+    assert check_probs(p) is p
+
+
+@pytest.mark.parametrize(
+    ("z", "message"),
+    [
+        (np.array([[0.0, 1.0], [np.nan, 0.0]]), "got nan at row 1, column 0"),
+        (np.array([[0.0, np.inf]]), "got inf at row 0, column 1"),
+        (np.array([0.0, -np.inf]), "got -inf at row 1;"),
+        (np.zeros((0, 3)), "N >= 1"),
+        (np.zeros((3, 0)), "N >= 1"),
+        (np.zeros((2, 2, 2)), r"got \(2, 2, 2\)"),
+        (np.float64(1.0), r"got \(\)"),
+        (np.array([["a"]]), "expected numbers in logits"),
+        (np.array([[None]], dtype=object), "dtype object"),
+        (np.array([[1j]]), "expected numbers in logits"),
+        (np.array(["2020-01-01"], dtype="datetime64[D]"), "expected numbers in logits"),
+    ],
+)
+def test_logits_are_refused(z, message):
+    with pytest.raises(InputError, match=message):
+        check_logits(z)
+
+
+def test_large_finite_logits_pass_though_their_sum_overflows():
+    z = np.full((2, 3), 3e38, dtype=np.float32)
+    with np.errstate(over="ignore"):
+        assert check_logits(z) is z
+
+
+def test_torch_logits_keep_kind_and_are_refused_by_row():
+    torch = pytest.importorskip("torch")
+    z = torch.zeros(2, 3, dtype=torch.bfloat16)
+    assert check_logits(z).dtype == torch.float32
+    z[1, 2] = float("nan")
+    with pytest.raises(InputError, match="row 1, column 2"):
+        check_logits(z)
+    with pytest.raises(InputError, match="expected real numbers"):
+        check_logits(torch.zeros(2, dtype=torch.complex64))
+
+
+@pytest.mark.parametrize("p", [[[0.2, 0.8]], [0.3], [[1.0, 0.0]], [0, 1], [True, False]])
+def test_probabilities_pass(p):
+    assert check_probs(p).shape == np.shape(p)
+
+
+def test_rounding_beyond_the_range_is_clipped():
+    p = check_probs(np.array([[1 + 5e-7, -5e-7]]))
+    np.testing.assert_array_equal(p, [[1.0, 0.0]])
+
+
+@pytest.mark.parametrize(
+    ("p", "message"),
+    [
+        ([[0.5, 0.5], [0.5, 0.4]], "sum to 1, got 0.9 at row 1"),
+        ([[0.5, 0.5], [1.2, -0.2]], r"in \[0, 1\], got 1.2 at row 1, column 0"),
+        ([0.5, -0.1], r"in \[0, 1\], got -0.1 at row 1;"),
+        ([[0.5, np.nan]], "got nan at row 0, column 1"),
+        ([[np.inf, 0.0]], "got inf at row 0, column 0"),
+        (np.zeros((0, 2)), "N >= 1"),
+        (np.zeros((1, 1, 1)), "shape"),
+        ([["x", "y"]], "expected numbers in y_prob"),
+    ],
+)
+def test_probabilities_are_refused(p, message):
+    with pytest.raises(InputError, match=message):
+        check_probs(p)
+
+
+def test_sums_of_multilabel_rows_are_free():
+    p = np.array([[0.9, 0.9], [0.1, 0.1]])
+    assert check_probs(p, sums=False) is p
+
+
+@pytest.mark.parametrize(
+    ("dtype", "off", "fine"),
+    [
+        (np.float64, 5e-6, True),
+        (np.float64, 5e-5, False),
+        (np.float32, 5e-5, True),
+        (np.float32, 5e-4, False),
+        (np.float16, 1e-2, True),
+        (np.float16, 5e-2, False),
+    ],
+)
+def test_tolerance_follows_precision(dtype, off, fine):
+    p = np.array([[0.5, 0.5 - off]]).astype(dtype)
+    if fine:
+        check_probs(p)
+    else:
+        with pytest.raises(InputError, match="sum to 1"):
+            check_probs(p)
+
+
+@pytest.mark.parametrize("k", [10, 1000, 20_000])
+def test_float32_softmax_of_many_classes_sums_to_one(k, rng):
+    z = rng.normal(size=(20, k)).astype(np.float32)
+    e = np.exp(z)
+    check_probs(e / e.sum(axis=1, keepdims=True))
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.int64, np.uint64, bool])
+def test_labels_pass(dtype):
+    assert check_labels(np.array([0, 1, 1], dtype), 3, 2).tolist() == [0, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("y", "message"),
+    [
+        ([0, 1], r"shape \(3,\), got \(2,\)"),
+        ([[0], [1], [0]], r"shape \(3,\), got \(3, 1\)"),
+        ([0.0, 1.0, 1.0], "integer y_true, got dtype float64"),
+        ([0, 1, 2], r"in 0..1, got 2 at row 2"),
+        ([0, -1, 1], r"in 0..1, got -1 at row 1"),
+        (["a", "b", "c"], "expected numbers in y_true"),
+        (np.array([0, None, 1], dtype=object), "dtype object"),
+    ],
+)
+def test_labels_are_refused(y, message):
+    with pytest.raises(InputError, match=message):
+        check_labels(y, 3, 2)
+
+
+def test_weights():
+    np.testing.assert_array_equal(check_weights([1, 0, 2], 3), [1.0, 0.0, 2.0])
+
+
+@pytest.mark.parametrize(
+    ("w", "message"),
+    [
+        ([1.0, 2.0], r"shape \(3,\), got \(2,\)"),
+        ([1.0, -0.5, 1.0], ">= 0, got -0.5 at row 1"),
+        ([1.0, np.nan, 1.0], "got nan at row 1"),
+        ([1.0, np.inf, 1.0], "got inf at row 1"),
+        ([0.0, 0.0, 0.0], "positive sum"),
+    ],
+)
+def test_weights_are_refused(w, message):
+    with pytest.raises(InputError, match=message):
+        check_weights(w, 3)
+
+
+def test_errors_are_value_errors_of_this_package():
+    assert issubclass(InputError, ValueError)
+    assert issubclass(InputError, FocalcalError)

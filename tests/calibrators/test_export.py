@@ -288,21 +288,35 @@ def test_calibrated_module(fitted, logits):
 
 
 def test_calibrated_module_to_onnx(fitted, logits, tmp_path, monkeypatch):
-    """torch's exporter is replaced by one that writes a fixed network: it needs onnxscript."""
-    module = CalibratedModule(torch.nn.Identity(), fitted("platt"))
-    monkeypatch.setattr(torch.onnx, "export", lambda model, inputs, path: network(path, 4))
-    module.to_onnx(tmp_path / "both.onnx", torch.zeros(1, 4))
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)  # no onnxscript
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 4))
+    module = CalibratedModule(net, fitted("spline"))
+    module.to_onnx(tmp_path / "both.onnx", torch.zeros(2, 4))
     session = onnxruntime.InferenceSession(str(tmp_path / "both.onnx"))
-    x = logits.astype(np.float32)
-    expected = fitted("platt").predict_proba(2 * x.astype(np.float64))
-    np.testing.assert_allclose(session.run(None, {"x": x})[0], expected, atol=1e-6)
+    x = logits[:80].astype(np.float32)
+    with torch.no_grad():
+        expected = module(torch.as_tensor(x)).numpy()
+    np.testing.assert_allclose(session.run(None, {"input0": x})[0], expected, atol=3e-6)
 
-    def missing(*_, **__):
-        raise ModuleNotFoundError("onnxscript")
 
-    monkeypatch.setattr(torch.onnx, "export", missing)
-    with pytest.raises(MissingExtraError, match="onnxscript"):
-        module.to_onnx(tmp_path / "both.onnx", torch.zeros(1, 4))
+def test_calibrated_module_uses_the_present_exporter_with_onnxscript(
+    fitted, logits, tmp_path, monkeypatch
+):
+    """A stand-in for the exporter, which the test machine may lack: what it is asked for."""
+    asked = {}
+
+    def export(model, inputs, path, **options):
+        asked.update(options)
+        network(path, 4)
+
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
+    monkeypatch.setattr(torch.onnx, "export", export)
+    module = CalibratedModule(torch.nn.Identity(), fitted("platt"))
+    module.to_onnx(tmp_path / "both.onnx", (torch.zeros(1, 4),), opset_version=20)
+    assert asked["opset_version"] == 20
+    assert len(asked["dynamic_shapes"]) == 1
+    assert "dynamo" not in asked
 
 
 def test_wrong_class_count_is_refused_by_the_module(fitted):
@@ -328,3 +342,33 @@ def test_modules_move_to_the_gpu(name, mode, fitted, logits):
     np.testing.assert_allclose(
         got.cpu().numpy(), fitted(name, mode).predict_proba(logits), atol=1e-9
     )
+
+
+def test_a_network_that_cannot_be_converted_is_said(fitted, tmp_path, monkeypatch):
+    import onnx.version_converter
+
+    def fail(*_):
+        raise RuntimeError("no adapter")
+
+    monkeypatch.setattr(onnx.version_converter, "convert_version", fail)
+    network(tmp_path / "net.onnx", 4, opset=11)
+    with pytest.raises(FileFormatError, match="expected a network of opset 18 or later, got 11"):
+        attach_to_onnx(tmp_path / "net.onnx", fitted("platt"), tmp_path / "both.onnx")
+
+
+def test_missing_torch_is_said(monkeypatch):
+    import importlib.util
+    import sys
+
+    from focalcal.calibrators import to_torch
+
+    monkeypatch.setitem(sys.modules, "torch", None)
+    spec = importlib.util.spec_from_file_location("without_torch", to_torch.__file__)
+    with pytest.raises(MissingExtraError, match=r"focalcal\[torch\]"):
+        spec.loader.exec_module(importlib.util.module_from_spec(spec))
+
+
+def test_unknown_names_are_not_found():
+    import focalcal.calibrators
+
+    assert not hasattr(focalcal.calibrators, "NoSuchCalibrator")

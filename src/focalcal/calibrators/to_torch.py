@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import importlib.util
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from focalcal._arrays import as_float
 from focalcal.calibrators.base import Calibrator, two_columns
+from focalcal.calibrators.to_onnx import OPSET, attach_to_onnx, temporary_model
 from focalcal.errors import InputError, MissingExtraError
 
 try:
@@ -139,15 +142,30 @@ class CalibratedModule(nn.Module):
     def to_onnx(self, path: str | Path, example: Any, **options: Any) -> None:
         """Write network and calibrator as one ONNX graph; `options` go to `torch.onnx.export`.
 
-        `example` is one input batch or a tuple of inputs. torch's exporter needs onnxscript; a
-        network that is an ONNX file already needs only `focalcal.calibrators.attach_to_onnx`.
+        `example` is one input batch or a tuple of inputs, whose first axis is the batch and stays
+        free. Put the network in eval mode first. A network that is an ONNX file already needs
+        only `focalcal.calibrators.attach_to_onnx`.
         """
-        from focalcal.calibrators.to_onnx import attach_to_onnx, temporary_model
-
         inputs = example if isinstance(example, tuple) else (example,)
         with temporary_model() as model_path:
-            try:
-                torch.onnx.export(self.model, inputs, str(model_path), **options)
-            except ImportError as error:
-                raise MissingExtraError("onnxscript", "onnx", "exporting a network") from error
+            _export_network(self.model, inputs, str(model_path), options)
             attach_to_onnx(model_path, self.calibrator._calibrator, path, log=self.log)
+
+
+def _export_network(model: nn.Module, inputs: tuple[Any, ...], path: str, options: Any) -> None:
+    """With torch's present exporter if onnxscript is there, else with its older one."""
+    if importlib.util.find_spec("onnxscript") is not None:
+        batch = tuple({0: torch.export.Dim.DYNAMIC} for _ in inputs)
+        torch.onnx.export(model, inputs, path, **{"dynamic_shapes": batch, **options})
+        return
+    names = [f"input{i}" for i in range(len(inputs))]
+    settings = {
+        "dynamo": False,
+        "opset_version": OPSET,
+        "input_names": names,
+        "output_names": ["logits"],
+        "dynamic_axes": {name: {0: "N"} for name in [*names, "logits"]},
+    }
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        torch.onnx.export(model, inputs, path, **{**settings, **options})

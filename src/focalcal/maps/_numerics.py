@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from focalcal._arrays import Array, as_float, is_torch, namespace
 from focalcal.errors import InputError
 
@@ -55,13 +53,12 @@ def by_rows(function: Callable[[Array], Array], x: Array) -> Array:
         # A loop over blocks would fix the batch size of an exported graph.
         if torch.compiler.is_compiling() or (x.requires_grad and torch.is_grad_enabled()):
             block = max(1, rows.shape[0])
-    with np.errstate(invalid="ignore"):  # inf − inf in the error terms of impossible classes
-        if rows.shape[0] <= block:
-            return xp.reshape(xp.astype(function(widen(rows)), x.dtype), x.shape)
-        out = xp.empty_like(rows)
-        for start in range(0, rows.shape[0], block):
-            part = slice(start, start + block)
-            out[part] = xp.astype(function(widen(rows[part])), x.dtype)
+    if rows.shape[0] <= block:
+        return xp.reshape(xp.astype(function(widen(rows)), x.dtype), x.shape)
+    out = xp.empty_like(rows)
+    for start in range(0, rows.shape[0], block):
+        part = slice(start, start + block)
+        out[part] = xp.astype(function(widen(rows[part])), x.dtype)
     return xp.reshape(out, x.shape)
 
 
@@ -75,23 +72,17 @@ def detach(x: Array) -> Array:
     return x.detach() if is_torch(x) else x
 
 
-def finite_or_zero(x: Array) -> Array:
-    xp = namespace(x)
-    return xp.where(xp.isfinite(x), x, xp.zeros_like(x))
-
-
 def sum_error(a: Array, b: Array, total: Array) -> Array:
     """a + b − total exactly, where total is the rounded sum (Knuth's TwoSum)."""
     virtual = total - a
-    return finite_or_zero((a - (total - virtual)) + (b - virtual))
+    return (a - (total - virtual)) + (b - virtual)
 
 
 def product_error(a: float, b: Array, product: Array) -> Array:
     """a·b − product exactly, where product is the rounded product (Veltkamp and Dekker)."""
     a_high, a_low = _split(a)
     b_high, b_low = _split(b)
-    error = ((a_high * b_high - product) + a_high * b_low + a_low * b_high) + a_low * b_low
-    return finite_or_zero(error)
+    return ((a_high * b_high - product) + a_high * b_low + a_low * b_high) + a_low * b_low
 
 
 def _split(x: Any) -> tuple[Any, Any]:

@@ -15,7 +15,6 @@ from focalcal.maps._numerics import (
     as_classes,
     by_rows,
     detach,
-    finite_or_zero,
     log_deficit,
     product_error,
     safe_log,
@@ -147,35 +146,31 @@ def power(base: Array, exponent: float) -> Array:
 
 
 def _log_map_rows(z: Array, gamma: float) -> Array:
-    """log Ψ of float64 rows (M, K), measured from the two largest classes of each row.
+    """log Ψ of float64 rows, measured from the two largest classes of each row.
 
     Differences of log(1−q) between classes are log1p of positive, relatively exact numbers:
     against the runner-up they never saturate, and what the top class needs is one number per row.
     """
     xp = namespace(z)
-    classes = xp.arange(z.shape[-1], device=z.device)
     top = xp.argmax(z, axis=-1, keepdims=True)
-    is_top = classes == top
+    is_top = xp.arange(z.shape[-1], device=z.device) == top
     second = xp.argmax(xp.where(is_top, -xp.inf, detach(z)), axis=-1, keepdims=True)
-    z_top = take_along_axis(z, top, axis=-1)
-    z_second = take_along_axis(z, second, axis=-1)
-    # With every other class impossible (−inf) there is no runner-up to measure from.
-    anchor = xp.where(xp.isfinite(z_second), z_second, z_top)
-
+    z_top = take_along_axis(z, top)
+    z_second = xp.maximum(take_along_axis(z, second), z_top + FAR)  # finite beside one sure class
     gap = z_second - z_top
     odds_second = xp.exp(gap)
-    x = xp.where(is_top, FAR, z - anchor)
+    x = xp.where(is_top, FAR, z - z_second)
     e = xp.exp(x)
-    rest = xp.sum(xp.where(classes == second, 0.0, e), axis=-1, keepdims=True)
+    total = xp.sum(e, axis=-1, keepdims=True)
+    rest = xp.maximum(total, xp.ones_like(total)) - 1  # without the runner-up itself
     odds = odds_second * (1 + rest)
     beside_second = 1 + odds_second * rest
 
     q = e * (odds_second / (1 + odds))
-    far = FAR * xp.ones_like(detach(gap))
-    log_q = xp.maximum(x, far) + (xp.maximum(gap, far) - xp.log1p(odds))
-    log_factor = xp.log1p(gamma * (-q * log_q / (1 - q)))
-    log_factor_second = take_along_axis(log_factor, second, axis=-1)
-    log_others = xp.log1p(-xp.expm1(x) * (odds_second / beside_second))  # log (1−q_k)/(1−q_2)
+    log_q = xp.maximum(x, FAR * xp.ones_like(gap)) + (gap - xp.log1p(odds))
+    log_factor = xp.log(1 - gamma * q * log_q / (1 - q))
+    log_factor_second = take_along_axis(log_factor, second)
+    log_others = xp.log1p((1 - e) * (odds_second / beside_second))  # log (1−q_k)/(1−q_2)
     below_second = x - gamma * log_others + (log_factor_second - log_factor)
 
     spread = xp.log1p(-rest * xp.expm1(gap) / beside_second)
@@ -201,8 +196,7 @@ def _rounding(
     side = gamma * spread
     both = main + side
     lost = factor * sum_error(second, -top, gap) + (gamma - (factor - 1)) * gap
-    lost = finite_or_zero(lost) + product_error(factor, gap, main)
-    lost = lost + product_error(gamma, spread, side)
+    lost = lost + product_error(factor, gap, main) + product_error(gamma, spread, side)
     return lost + sum_error(main, side, both) + sum_error(both, tail, total)
 
 

@@ -35,9 +35,14 @@ class Ordered:
         return self.weights * self.confidence - self.hits
 
     def binned(self, edges: np.ndarray) -> Bins:
-        """The groups in fixed bins, leaving out empty bins."""
-        _, starts = np.unique(bin_index(self.confidence, edges), return_index=True)
-        return self._slices(starts)
+        """The groups in fixed bins, leaving out empty bins; the edges returned are positions."""
+        starts = bin_starts(self.confidence, edges)
+        return Bins(
+            np.append(starts, len(self.confidence)),
+            np.add.reduceat(self.weights, starts, axis=-1),
+            np.add.reduceat(self.weights * self.confidence, starts, axis=-1),
+            np.add.reduceat(self.hits, starts, axis=-1),
+        )
 
     def equal_mass(self, m: int) -> Bins:
         """The groups in at most m bins of equal mass, quantiles taken per row of weights."""
@@ -56,14 +61,6 @@ class Ordered:
             between(cumulative.reshape(self.weights.shape)),
             between(np.cumsum(self.weights * self.confidence, axis=-1)),
             between(np.cumsum(self.hits, axis=-1)),
-        )
-
-    def _slices(self, starts: np.ndarray) -> Bins:
-        return Bins(
-            np.append(starts, len(self.confidence)),
-            np.add.reduceat(self.weights, starts, axis=-1),
-            np.add.reduceat(self.weights * self.confidence, starts, axis=-1),
-            np.add.reduceat(self.hits, starts, axis=-1),
         )
 
 
@@ -88,6 +85,11 @@ def in_order(
 def group_starts(sorted_values: np.ndarray) -> np.ndarray:
     """Where each run of equal values begins."""
     return np.flatnonzero(np.append(True, sorted_values[1:] != sorted_values[:-1]))
+
+
+def bin_starts(sorted_confidence: np.ndarray, edges: np.ndarray) -> np.ndarray:
+    """Where each non-empty bin begins among sorted confidences."""
+    return group_starts(bin_index(sorted_confidence, edges))
 
 
 def ks(o: Ordered) -> np.ndarray:

@@ -18,7 +18,14 @@ from focalcal._blocks import map_blocks
 from focalcal.bins import Bins
 from focalcal.errors import InputError
 from focalcal.metrics import _samples
-from focalcal.metrics._ordered import Ordered, area_under_risk_coverage, auroc, group_starts, ks
+from focalcal.metrics._ordered import (
+    Ordered,
+    area_under_risk_coverage,
+    auroc,
+    bin_starts,
+    group_starts,
+    ks,
+)
 from focalcal.metrics.selective import at_least, check_threshold
 from focalcal.metrics.smooth import smooth
 
@@ -65,15 +72,7 @@ class Replicates:
 
     @cached_property
     def fixed(self) -> Bins:
-        edges = _bins.equal_width_edges(self.sample.bins)
-        index = _bins.bin_index(self.sample.confidence, edges)
-        _, starts = np.unique(index, return_index=True)
-        return Bins(
-            np.append(starts, self.sample.n),
-            np.add.reduceat(self.weights, starts, axis=1),
-            np.add.reduceat(self.weights * self.sample.confidence, starts, axis=1),
-            np.add.reduceat(self.weights * self.sample.correct, starts, axis=1),
-        )
+        return self.ordered.binned(_bins.equal_width_edges(self.sample.bins))
 
     @cached_property
     def equal_mass(self) -> Bins:
@@ -250,8 +249,7 @@ def consistency_values(sample: Sample, resamples: int, seed: int) -> np.ndarray:
 
     Bröcker & Smith 2007; Vaicenavicius et al. 2019.
     """
-    edges = _bins.equal_width_edges(sample.bins)
-    _, starts = np.unique(_bins.bin_index(sample.confidence, edges), return_index=True)
+    starts = bin_starts(sample.confidence, _bins.equal_width_edges(sample.bins))
     mass = np.add.reduceat(sample.weights * sample.confidence, starts)
     total = sample.weights.sum()
 

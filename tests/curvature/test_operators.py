@@ -131,6 +131,14 @@ def test_empirical_fisher_is_the_mean_of_gradients_squared(problem):
     torch.testing.assert_close(dense(operator.block(name)), total[s, s] / weight.sum())
 
 
+def test_losses_by_name(mlp):
+    for name, loss in [("ce", per_sample), ("fl-3", focal)]:
+        operator = HessianOperator(mlp.model, name, in_batches(mlp))
+        torch.testing.assert_close(
+            dense(operator), mlp.hessian(lambda z, y, f=loss: f(z, y).mean())
+        )
+
+
 def test_float32_networks_are_summed_in_float64(mlp):
     mlp.model.float()
     batches = [(x.float(), y) for x, y in in_batches(mlp)]
@@ -219,7 +227,7 @@ def test_products_leave_no_tensors_behind(conv):
         ({"parameters": []}, "at least one parameter"),
         ({"loss": 3}, "loss name or a callable"),
         ({"loss": lambda z, y: z.T}, "one value per sample"),
-        ({"loss": "fl-x"}, "number after"),
+        ({"loss": "fl-x"}, "unknown loss"),
         ({"loss": lambda z, y: (z * torch.nan).sum(1)}, "finite gradient"),
     ],
 )

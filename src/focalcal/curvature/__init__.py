@@ -4,6 +4,13 @@ Operators (`HessianOperator`, `GGNOperator`, `FisherOperator`) promise only `@`;
 never see a network and work on any symmetric matrix that has `shape` and `@`.
 """
 
+try:
+    import torch  # noqa: F401
+except ImportError as error:
+    from focalcal.errors import MissingExtraError
+
+    raise MissingExtraError("torch", "torch", "focalcal.curvature") from error
+
 from focalcal.curvature.density import SpectralDensity, spectral_density
 from focalcal.curvature.gauss_newton import FisherOperator, GGNOperator
 from focalcal.curvature.lanczos import (
@@ -23,6 +30,7 @@ from focalcal.curvature.norms import (
 )
 from focalcal.curvature.operators import HessianOperator, sum_over_processes
 from focalcal.curvature.penalty import curvature_penalty
+from focalcal.curvature.summary import CurvatureSummary, summarise_curvature
 from focalcal.curvature.trace import (
     TraceEstimate,
     block_traces,
@@ -31,6 +39,7 @@ from focalcal.curvature.trace import (
 )
 
 __all__ = [
+    "CurvatureSummary",
     "DiagonalBlock",
     "Eigenvalues",
     "FisherOperator",
@@ -51,6 +60,7 @@ __all__ = [
     "last_layer_gradient_norms",
     "spectral_density",
     "sum_over_processes",
+    "summarise_curvature",
     "summarise_norms",
     "top_eigenvalues",
     "weight_norms",

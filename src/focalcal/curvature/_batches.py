@@ -23,27 +23,7 @@ def resolve_loss(loss: LossLike) -> Callable[[Tensor, Tensor], Tensor]:
         return loss
     from focalcal.losses import make_loss
 
-    name, settings = parse_loss(loss)
-    return make_loss(name, reduction="none", **settings)
-
-
-def parse_loss(text: str) -> tuple[str, dict[str, float]]:
-    """The registry's name and settings of a short loss name: "fl-3" is the focal loss, γ = 3.
-
-    >>> parse_loss("ce"), parse_loss("fl-2.5")
-    (('ce', {}), ('focal', {'gamma': 2.5}))
-    """
-    name = text.strip().lower()
-    for prefix in ("fl-", "focal-"):
-        if name.startswith(prefix):
-            try:
-                return "focal", {"gamma": float(name.removeprefix(prefix))}
-            except ValueError:
-                raise InputError(
-                    f"expected a number after {prefix!r} in the loss name, got {text!r}; "
-                    "write for example 'fl-3'"
-                ) from None
-    return name, {}
+    return make_loss(loss, reduction="none")
 
 
 def weighted_loss(
@@ -88,7 +68,7 @@ def read_batches(
                 f"got shape {tuple(weight.shape)}"
             )
         yield (inputs.to(device) if hasattr(inputs, "to") else inputs), target, weight
-    if non_empty and not count:
+    if not count:
         raise InputError("expected at least one batch, got none")
 
 

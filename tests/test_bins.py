@@ -153,7 +153,7 @@ def test_addition_merges_and_checks_edges(rng):
         whole + bin_samples(x, x > 0.4, equal_width_edges(8))
 
 
-@pytest.mark.parametrize("bad", [0, -1, 1.5, True])
+@pytest.mark.parametrize("bad", [0, -1, 1.5, True, "ten", None])
 def test_bad_bin_counts(bad):
     with pytest.raises(InputError, match="whole number of bins"):
         check_bins(bad)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,17 @@ def check_gamma(gamma: float) -> float:
     if not (-1.0 < gamma < float("inf")):
         raise InputError(f"expected a finite gamma > -1, got {gamma}; choose gamma > -1")
     return gamma
+
+
+def check_whole(value: Any, name: str, least: int) -> int:
+    """A whole number ≥ `least` as an int, for example a number of bins."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = least - 1
+    if isinstance(value, bool) or number < least:
+        raise InputError(f"expected a whole number of {name} >= {least}, got {value!r}")
+    return number
 
 
 def check_logits(logits: Any, name: str = "logits") -> Array:

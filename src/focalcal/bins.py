@@ -13,6 +13,7 @@ import numpy as np
 
 from focalcal._arrays import Array, is_torch, to_numpy
 from focalcal._blocks import map_blocks
+from focalcal._checks import check_whole
 from focalcal.errors import InputError
 
 _BLOCK = 1 << 15
@@ -79,9 +80,7 @@ class Bins:
 
 def check_bins(bins: int) -> int:
     """The number of bins as an int ≥ 1."""
-    if isinstance(bins, bool) or int(bins) != bins or bins < 1:
-        raise InputError(f"expected a whole number of bins >= 1, got {bins!r}")
-    return int(bins)
+    return check_whole(bins, "bins", 1)
 
 
 def equal_width_edges(m: int) -> np.ndarray:

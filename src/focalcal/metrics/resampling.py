@@ -15,6 +15,7 @@ import numpy as np
 
 from focalcal import bins as _bins
 from focalcal._blocks import map_blocks
+from focalcal._checks import check_whole
 from focalcal.bins import Bins
 from focalcal.errors import InputError
 from focalcal.metrics import _samples
@@ -267,6 +268,5 @@ def rows_per_chunk(n: int) -> int:
 
 
 def check_resamples(resamples: int) -> int:
-    if int(resamples) != resamples or resamples < 2:
-        raise InputError(f"expected a whole number of resamples >= 2, got {resamples!r}")
-    return int(resamples)
+    """The number of resamples as an int ≥ 2."""
+    return check_whole(resamples, "resamples", 2)

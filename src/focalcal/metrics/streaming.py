@@ -14,6 +14,7 @@ import numpy as np
 
 from focalcal import bins as _bins
 from focalcal._arrays import to_numpy
+from focalcal._checks import check_whole
 from focalcal.bins import Bins
 from focalcal.errors import FileFormatError, InputError
 from focalcal.metrics import _samples
@@ -83,9 +84,7 @@ class CalibrationStats:
     """
 
     def __init__(self, n_classes: int, bins: int = 15, threshold: float = 0.99) -> None:
-        if isinstance(n_classes, bool) or int(n_classes) != n_classes or n_classes < 1:
-            raise InputError(f"expected a whole number of classes >= 1, got {n_classes!r}")
-        self.n_classes = int(n_classes)
+        self.n_classes = check_whole(n_classes, "classes", 1)
         self.bins = _bins.check_bins(bins)
         self.threshold = check_threshold(threshold)
         self.n = 0

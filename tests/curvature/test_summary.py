@@ -17,7 +17,9 @@ def summary(mlp):
     found = summarise_curvature(
         operator, top=2, density=True, progress=lambda part, fraction: seen.append((part, fraction))
     )
-    assert {part for part, _ in seen} == {"trace", "largest eigenvalues", "smallest eigenvalue"}
+    parts = ["trace", "largest eigenvalues", "smallest eigenvalue", "density"]
+    assert list(dict(seen)) == parts
+    assert seen[-1] == ("density", 1.0)
     assert all(0 <= fraction <= 1 for _, fraction in seen)
     return found
 

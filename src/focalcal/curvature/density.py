@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -65,6 +66,7 @@ def spectral_density(
     steps: int = 40,
     at_once: int | None = None,
     generator: torch.Generator | None = None,
+    progress: Callable[[float], None] | None = None,
 ) -> SpectralDensity:
     """Stochastic Lanczos quadrature: each probe's Lanczos matrix gives nodes and weights.
 
@@ -78,6 +80,7 @@ def spectral_density(
         at_once: probes advanced together, sharing the operator's work per product; the memory is
             at_once · steps · n float64 numbers. All of them if None.
         generator: source of the probes; seeded with 0 if None.
+        progress: called with the fraction done.
 
     Returns:
         A SpectralDensity.
@@ -101,13 +104,20 @@ def spectral_density(
     for first in range(0, probes, at_once or probes):
         count = min(at_once or probes, probes - first)
         start = random_signs(operator, count, generator)
-        theta, first_components = torch.linalg.eigh(_tridiagonal(operator, start, steps))
+
+        def tell(step: int, first: int = first, count: int = count) -> None:
+            if progress is not None:
+                progress((first + count * step / steps) / probes)
+
+        theta, first_components = torch.linalg.eigh(_tridiagonal(operator, start, steps, tell))
         nodes.append(theta.cpu())
         weights.append(first_components[:, 0, :].square().cpu())
     return SpectralDensity(torch.cat(nodes), torch.cat(weights), n)
 
 
-def _tridiagonal(operator: Operator, start: Tensor, steps: int) -> Tensor:
+def _tridiagonal(
+    operator: Operator, start: Tensor, steps: int, tell: Callable[[int], None]
+) -> Tensor:
     """Lanczos matrices (k, steps, steps) of k starting columns advanced side by side.
 
     A column whose Krylov space is exhausted continues as zeros: the rest of its matrix is a
@@ -120,8 +130,8 @@ def _tridiagonal(operator: Operator, start: Tensor, steps: int) -> Tensor:
     for j in range(steps):
         basis[j] = q
         image = multiply(operator, q)
-        alpha = (q * image).sum(0)
-        matrix[:, j, j] = alpha
+        tell(j + 1)
+        matrix[:, j, j] = (q * image).sum(0)
         if j + 1 == steps:
             break
         scale = torch.maximum(scale, image.norm(dim=0))

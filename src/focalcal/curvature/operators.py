@@ -121,7 +121,7 @@ class BatchOperator(ABC):
     def _total_weight(self) -> float:
         weights = [
             float(len(target)) if weight is None else float(weight.double().sum())
-            for _, target, weight in read_batches(self.batches, torch.device("cpu"))
+            for _, target, weight in read_batches(self.batches, self.device)
         ]
         total = torch.tensor([sum(weights)], dtype=torch.float64, device=self.device)
         value = float(self.reduce(total))

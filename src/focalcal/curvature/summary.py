@@ -105,5 +105,12 @@ def summarise_curvature(
         )
         if top
         else None,
-        spectral_density(operator, probes=density_probes, steps=density_steps) if density else None,
+        spectral_density(
+            operator,
+            probes=density_probes,
+            steps=density_steps,
+            progress=lambda fraction: tell("density", fraction),
+        )
+        if density
+        else None,
     )

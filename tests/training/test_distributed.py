@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from focalcal.errors import InputError
-from focalcal.training import RunFolder, train
+from focalcal.training import RunFolder, load_splits, train
 from focalcal.training.checkpoint import latest_checkpoint, load_checkpoint
 from focalcal.training.distributed import Processes, choose_device
 
@@ -48,9 +48,13 @@ def run_two(config, tmp_path):
         )
         for rank in range(2)
     ]
-    for worker in workers:
-        _, errors = worker.communicate(timeout=180)
-        assert worker.returncode == 0, errors
+    try:
+        errors = [worker.communicate(timeout=180)[1] for worker in workers]
+    finally:
+        for worker in workers:
+            worker.kill()
+            worker.wait()
+    assert [worker.returncode for worker in workers] == [0, 0], "\n".join(errors)
     return tmp_path / "two"
 
 
@@ -63,7 +67,7 @@ def run_two(config, tmp_path):
     ids=["sum", "mean-adafocal"],
 )
 def test_two_processes_equal_one(config, tmp_path, changes):
-    """140 samples in batches of 32 leave a last batch of 12; with 33 the shares differ in size."""
+    """Batches of 33, the last of 8: the two shares differ in size."""
     config = config.replace(batch_size=33, epochs=2, **changes)
     train(config, None, tmp_path / "one", device="cpu")
     two = run_two(config, tmp_path)
@@ -98,7 +102,7 @@ def test_a_last_batch_too_small_for_all_processes(config, tmp_path):
             return model
 
     config = config.replace(batch_size=139)
-    splits = __import__("focalcal.training", fromlist=["x"]).load_splits(config, None)
+    splits = load_splits(config, None)
     folder = RunFolder.create(tmp_path / "run", config, None)
     with pytest.raises(InputError, match="got a last batch of 1"):
         Session.start(config, splits, folder, torch.device("cpu"), Alone(0, 2))

@@ -30,9 +30,9 @@ def register(app: typer.Typer) -> None:
         predictions = predict_run(run, split, data_dir=data, device=device)
         predictions.save(output)
         if json_output:
-            import json
+            from focalcal.cli._console import print_json
 
             record = {"output": str(output), "split": split, "n": predictions.n}
-            typer.echo(json.dumps(record | {"n_classes": predictions.n_classes}))
+            print_json(record | {"n_classes": predictions.n_classes})
         else:
             typer.echo(f"{predictions.n} predictions of {predictions.n_classes} classes: {output}")

@@ -33,6 +33,10 @@ def register(app: typer.Typer) -> None:
             list[str] | None,
             typer.Option("--set", metavar="NAME=VALUE", help="Any setting of a recipe, in TOML."),
         ] = None,
+        vary: Annotated[
+            list[str] | None,
+            typer.Option(metavar="NAME=A,B", help="A run for each value, e.g. loss=ce,fl-3."),
+        ] = None,
         data: Annotated[Path | None, typer.Option(help="Folder of the data set.")] = None,
         out: Annotated[
             Path | None, typer.Option(help="Run folder; with several recipes their parent.")
@@ -70,7 +74,7 @@ def register(app: typer.Typer) -> None:
             from focalcal.training.loop import train as run
         except ModuleNotFoundError as error:
             raise MissingExtraError(error.name or "torch", "torch", "training") from error
-        by_name = _configs(recipes or [], changes)
+        by_name = _varied(_configs(recipes or [], changes), vary or [])
         configs, folders = list(by_name.values()), _folders(list(by_name), out)
         if len(configs) > 1:
             options = {"device": device, "stop_after": stop_after}
@@ -134,6 +138,19 @@ def _configs(recipes: list[Path], changes: dict[str, Any]) -> dict[str, Any]:
     return configs
 
 
+def _varied(configs: dict[str, Any], vary: list[str]) -> dict[str, Any]:
+    """Each config with each value of each setting to vary; the values extend the run's name."""
+    for text in vary:
+        name, values = _parse_setting(text)
+        choices = [_parse_setting(f"{name}={value}")[1] for value in str(values).split(",")]
+        configs = {
+            f"{run}-{value}": config.replace(**{name: value})
+            for run, config in configs.items()
+            for value in choices
+        }
+    return configs
+
+
 def _folders(names: list[str], out: Path | None) -> list[Path]:
     if len(names) == 1 and out is not None:
         return [out]
@@ -141,14 +158,13 @@ def _folders(names: list[str], out: Path | None) -> list[Path]:
 
 
 def _print(states: list[dict[str, Any]], as_json: bool) -> None:
-    import json
-
-    if as_json:
-        typer.echo(json.dumps(states if len(states) > 1 else states[0]))
-        return
-    from rich.console import Console
     from rich.table import Table
 
+    from focalcal.cli._console import out, print_json
+
+    if as_json:
+        print_json(states if len(states) > 1 else states[0])
+        return
     table = Table("run", "state", "epoch", "seconds", "test error %", "test NLL", "test ECE %")
     for state in states:
         test = state.get("test") or {}
@@ -159,7 +175,7 @@ def _print(states: list[dict[str, Any]], as_json: bool) -> None:
         epoch = f"{state.get('epoch', 0)}/{state.get('epochs', '?')}"
         seconds = f"{state.get('seconds', 0):.1f}"
         table.add_row(state["run"], state["state"], epoch, seconds, *numbers)
-    Console().print(table)
+    out().print(table)
     for state in states:
         if state.get("message"):
             typer.echo(f"{state['run']}: {state['message']}", err=True)

@@ -200,6 +200,7 @@ def _environment(
         try:
             splits = load_splits(config, data_dir) if splits is None else splits
             session = Session.start(config, splits, folder, place, processes)
+            processes.wait()  # all have looked for a checkpoint before one is written
             if processes.first:
                 session.write_status("running")
                 if session.total_steps == 0:

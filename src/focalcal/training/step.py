@@ -75,7 +75,8 @@ class Step:
         bf16 = config.precision == "bf16"
         with torch.autocast(self.device.type, torch.bfloat16, enabled=bf16):
             logits = (self.forward if whole else self.plain_forward)(batch.inputs)
-            value = self.loss(logits, batch.targets)
+        # Outside autocast: losses compute in float32.
+        value = self.loss(logits, batch.targets)
         if batch.partner is not None:
             first = batch.share[0]
             value = first * value + (1 - first) * self.loss(logits, batch.partner)

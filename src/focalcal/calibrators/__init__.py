@@ -9,12 +9,15 @@ from __future__ import annotations
 from typing import Any
 
 from focalcal.calibrators import persistence as _persistence
+from focalcal.calibrators.affine import DirichletScaling, MatrixScaling, VectorScaling
 from focalcal.calibrators.base import Calibrator, Diagnostics
 from focalcal.calibrators.binary import BetaCalibration, PlattScaling
 from focalcal.calibrators.binning import BayesianBinning, HistogramBinning, IsotonicCalibration
+from focalcal.calibrators.ensemble import EnsembleTemperatureScaling
 from focalcal.calibrators.focal import FocalCalibration, FocalTemperatureScaling
 from focalcal.calibrators.identity import Identity
 from focalcal.calibrators.spline import SplineCalibration
+from focalcal.calibrators.structured import StructuredMatrixScaling, StructuredVectorScaling
 from focalcal.calibrators.temperature import TemperatureScaling
 from focalcal.calibrators.to_onnx import attach_to_onnx
 from focalcal.calibrators.wrappers import CalibratedClassifier
@@ -27,6 +30,12 @@ METHODS: dict[str, type[Calibrator]] = {
         TemperatureScaling,
         FocalCalibration,
         FocalTemperatureScaling,
+        EnsembleTemperatureScaling,
+        VectorScaling,
+        MatrixScaling,
+        DirichletScaling,
+        StructuredVectorScaling,
+        StructuredMatrixScaling,
         PlattScaling,
         BetaCalibration,
         IsotonicCalibration,
@@ -44,14 +53,20 @@ __all__ = [
     "CalibratedClassifier",
     "Calibrator",
     "Diagnostics",
+    "DirichletScaling",
+    "EnsembleTemperatureScaling",
     "FocalCalibration",
     "FocalTemperatureScaling",
     "HistogramBinning",
     "Identity",
     "IsotonicCalibration",
+    "MatrixScaling",
     "PlattScaling",
     "SplineCalibration",
+    "StructuredMatrixScaling",
+    "StructuredVectorScaling",
     "TemperatureScaling",
+    "VectorScaling",
     "attach_to_onnx",
     "load",
     "make",

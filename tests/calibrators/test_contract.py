@@ -1,0 +1,263 @@
+"""What every registered calibrator promises, whatever its method."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+
+from focalcal import calibrators
+from focalcal.calibrators import METHODS, load, make
+from focalcal.calibrators.base import mean_nll
+from focalcal.errors import FitWarning, InputError
+
+pytestmark = pytest.mark.filterwarnings("ignore::focalcal.errors.FitWarning")
+
+every_method = pytest.mark.parametrize("name", METHODS)
+NLL_METHODS = (
+    "temperature",
+    "focal-temperature",
+    "ensemble-temperature",
+    "vector",
+    "matrix",
+    "dirichlet",
+    "structured-vector",
+    "structured-matrix",
+)
+"""Those that minimise the NLL itself, from a start no worse than the identity."""
+
+
+@pytest.fixture(scope="module")
+def cases(calibrated_data):
+    """Over-confident logits and labels of each shape, by task."""
+    z, y = calibrated_data(240, 4, seed=1)
+    b, t = calibrated_data(240, 2, seed=2)
+    s = 2 * (b[:, 1] - b[:, 0])
+    return {
+        "multiclass": (2 * z, y),
+        "binary (N,)": (s, t),
+        "binary (N, 1)": (s[:, None], t),
+        "binary (N, 2)": (2 * b, t),
+    }
+
+
+SHAPES = ["multiclass", "binary (N,)", "binary (N, 1)", "binary (N, 2)"]
+
+
+def fitted(name, data, **params):
+    return make(name, **params).fit(*data)
+
+
+@every_method
+@pytest.mark.parametrize("shape", SHAPES)
+def test_rows_are_probabilities(cases, name, shape):
+    z, y = cases[shape]
+    p = fitted(name, (z, y)).predict_proba(z)
+    assert p.shape == (240, 4 if shape == "multiclass" else 2)
+    assert np.isfinite(p).all()
+    assert (p >= 0).all()
+    np.testing.assert_allclose(p.sum(axis=1), 1.0, atol=1e-9)
+
+
+@every_method
+def test_binary_shapes_agree(cases, name):
+    one, column = (
+        fitted(name, cases[s]).predict_proba(cases[s][0]) for s in ("binary (N,)", "binary (N, 1)")
+    )
+    np.testing.assert_array_equal(one, column)
+
+
+@every_method
+def test_multilabel_is_one_binary_problem_per_label(cases, name):
+    s, y = cases["binary (N,)"]
+    z, labels = np.stack([s, -s], axis=1), np.stack([y, 1 - y], axis=1)
+    both = make(name, task="multilabel").fit(z, labels)
+    p = both.predict_proba(z)
+    assert p.shape == (240, 2)
+    np.testing.assert_array_equal(p[:, 0], fitted(name, (s, y)).predict_proba(s)[:, 1])
+    assert both.predict(z).shape == (240, 2)
+    np.testing.assert_allclose(np.exp(both.predict_log_proba(z)), p, rtol=1e-9, atol=1e-12)
+
+
+@every_method
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_numpy_and_torch_keep_kind_and_precision(cases, name, dtype):
+    torch = pytest.importorskip("torch")
+    z, y = cases["multiclass"]
+    z = z.astype(dtype)
+    p = fitted(name, (z, y)).predict_proba(z)
+    assert isinstance(p, np.ndarray)
+    assert p.dtype == dtype
+    t = torch.as_tensor(z)
+    q = fitted(name, (t, torch.as_tensor(y))).predict_proba(t)
+    assert isinstance(q, torch.Tensor)
+    assert q.dtype == t.dtype
+    np.testing.assert_allclose(q.numpy(), p, atol=2e-4 if dtype == np.float32 else 1e-6)
+    # the same fitted calibrator on the other kind of array
+    r = fitted(name, (z, y)).predict_proba(t)
+    np.testing.assert_allclose(r.numpy(), p, atol=2e-6 if dtype == np.float32 else 1e-12)
+
+
+@every_method
+def test_scikit_learn_rules(cases, name):
+    calibrator = make(name)
+    twin = clone(calibrator)
+    assert type(twin) is type(calibrator)
+    assert twin.get_params().keys() == calibrator.get_params().keys()
+    assert "task" in calibrator.get_params()
+    before = dict(vars(calibrator))
+    assert not [a for a in before if a.endswith("_")], "__init__ must only store settings"
+    assert calibrator.fit(*cases["multiclass"]) is calibrator
+    for key, value in before.items():
+        assert vars(calibrator)[key] is value, f"fit changed the setting {key}"
+    assert calibrator.set_params(task="multilabel").task == "multilabel"
+
+
+@every_method
+def test_refit_equals_fit(cases, name, calibrated_data):
+    z, y = cases["multiclass"]
+    other = calibrated_data(200, 3, seed=9)
+    again = make(name).fit(*other).fit(z, y)
+    np.testing.assert_array_equal(again.predict_proba(z), fitted(name, (z, y)).predict_proba(z))
+
+
+@every_method
+def test_inputs_are_not_changed(cases, name):
+    z, y = (a.copy() for a in cases["multiclass"])
+    w = np.ones(len(y))
+    calibrator = make(name).fit(z, y, sample_weight=w)
+    calibrator.predict_proba(z)
+    np.testing.assert_array_equal(z, cases["multiclass"][0])
+    np.testing.assert_array_equal(y, cases["multiclass"][1])
+    assert (w == 1).all()
+
+
+@every_method
+@pytest.mark.parametrize("task", ["auto", "multilabel"])
+def test_saved_and_loaded_predicts_bit_for_bit(cases, name, task, tmp_path):
+    z, y = cases["multiclass"]
+    if task == "multilabel":
+        z, y = z[:, :2], (z[:, :2] > 0.1).astype(int) ^ (np.arange(480).reshape(240, 2) % 7 == 0)
+    calibrator = make(name, task=task).fit(z, y)
+    calibrator.save(tmp_path / "cal.json")
+    again = load(tmp_path / "cal.json")
+    assert type(again) is type(calibrator)
+    assert again.diagnostics_ == calibrator.diagnostics_
+    for data in (z, z.astype(np.float32)):
+        np.testing.assert_array_equal(again.predict_proba(data), calibrator.predict_proba(data))
+
+
+@every_method
+def test_accuracy_is_kept_where_claimed(cases, name):
+    if not METHODS[name].preserves_accuracy:
+        pytest.skip("makes no such claim")
+    for shape in ("multiclass", "binary (N, 2)"):
+        z, y = cases[shape]
+        np.testing.assert_array_equal(fitted(name, (z, y)).predict(z), z.argmax(axis=1))
+
+
+@pytest.mark.parametrize("name", NLL_METHODS)
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("scale", [0.2, 1.0, 5.0])
+def test_fitted_nll_is_not_above_the_identity(cases, name, shape, scale):
+    z, y = cases[shape]
+    z = z * scale
+    identity = mean_nll(fitted("identity", (z, y)).predict_log_proba(z), y)
+    calibrator = fitted(name, (z, y))
+    found = mean_nll(calibrator.predict_log_proba(z), y)
+    assert found <= identity + 1e-9
+    assert calibrator.diagnostics_.before == pytest.approx(identity, rel=1e-9)
+    assert calibrator.diagnostics_.after == pytest.approx(found, abs=1e-7)
+
+
+@every_method
+def test_weights_equal_repetition(cases, name):
+    z, y = cases["multiclass"]
+    w = np.random.default_rng(0).integers(0, 4, len(y))
+    a = make(name).fit(z, y, sample_weight=w)
+    b = make(name).fit(np.repeat(z, w, axis=0), np.repeat(y, w))
+    # BBQ takes its range of bin counts from the number of rows, so it is close, not equal.
+    tolerance = 1e-3 if name == "bbq" else 2e-5
+    np.testing.assert_allclose(a.predict_proba(z), b.predict_proba(z), atol=tolerance)
+
+
+@every_method
+def test_bad_inputs_are_refused(cases, name):
+    z, y = cases["multiclass"]
+    calibrator = make(name)
+    with pytest.raises(NotFittedError):
+        calibrator.predict_proba(z)
+    bad = z.copy()
+    bad[3, 1] = np.nan
+    with pytest.raises(InputError, match="row 3"):
+        calibrator.fit(bad, y)
+    with pytest.raises(InputError, match=r"0\.\.3"):
+        calibrator.fit(z, y + 1)
+    with pytest.raises(InputError, match="shape"):
+        calibrator.fit(z, y[:-1])
+    with pytest.raises(InputError, match="integer"):
+        calibrator.fit(z, y + 0.5)
+    with pytest.raises(InputError, match="sample_weight"):
+        calibrator.fit(z, y, sample_weight=-np.ones(len(y)))
+    with pytest.raises(InputError, match="N >= 1"):
+        calibrator.fit(z[:0], y[:0])
+    with pytest.raises(InputError, match="task"):
+        make(name, task="regression").fit(z, y)
+    with pytest.raises(InputError, match="multi-label"):
+        make(name, task="multilabel").fit(z, y)
+    calibrator.fit(z, y)
+    with pytest.raises(InputError, match="4 classes"):
+        calibrator.predict_proba(z[:, :3])
+    with pytest.raises(InputError, match="finite"):
+        calibrator.predict_proba(bad)
+
+
+@every_method
+def test_extreme_logits_stay_finite(cases, name):
+    z, y = cases["multiclass"]
+    extreme = np.where(z > 0, 1e4, -1e4)
+    p = fitted(name, (extreme, y)).predict_proba(extreme)
+    assert np.isfinite(p).all()
+    np.testing.assert_allclose(p.sum(axis=1), 1.0, atol=1e-9)
+
+
+@every_method
+@pytest.mark.parametrize("n", [1, 3])
+def test_few_samples_are_said(name, calibrated_data, n):
+    z, y = calibrated_data(n, 3)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        calibrator = make(name).fit(z, y)
+    assert np.isfinite(calibrator.predict_proba(z)).all()
+    if calibrator.state:
+        assert any(issubclass(c.category, FitWarning) for c in caught)
+        assert calibrator.diagnostics_.warnings
+
+
+@every_method
+def test_diagnostics_are_filled(cases, name):
+    z, y = cases["multiclass"]
+    d = fitted(name, (z, y)).diagnostics_
+    assert d.n == len(y)
+    assert d.n_per_class == tuple(np.bincount(y, minlength=4))
+    assert np.isfinite([d.before, d.after]).all()
+    assert d.iterations >= 0
+
+
+def test_registry_is_sound():
+    assert len(set(METHODS)) == len(METHODS)
+    for name, kind in METHODS.items():
+        assert kind.method == name
+        assert 0 < len(kind.summary) < 90
+        assert getattr(calibrators, kind.__name__) is kind
+        assert kind.__name__ in calibrators.__all__
+
+
+def test_make_refuses_what_it_does_not_know():
+    with pytest.raises(InputError, match="temperature"):
+        make("tempreture")
+    with pytest.raises(InputError, match="objective"):
+        make("temperature", gamma=1.0)

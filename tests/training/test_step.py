@@ -12,7 +12,7 @@ from focalcal.losses import make_loss
 from focalcal.models import make_model
 from focalcal.training.batches import make_batches
 from focalcal.training.distributed import Processes
-from focalcal.training.step import GraphedStep, Step, make_optimizer, use_graph
+from focalcal.training.step import GraphedStep, Step, _unchanged, make_optimizer, use_graph
 
 CPU = torch.device("cpu")
 
@@ -136,6 +136,29 @@ def test_optimizers_by_name(config, name):
     optimizer = make_optimizer(config.replace(optimizer=name), [parameter], CPU)
     assert type(optimizer).__name__.lower() == name
     assert optimizer.param_groups[0]["weight_decay"] == config.weight_decay
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_warm_up_before_a_capture_leaves_no_trace(config, optimizer):
+    """Steps inside must not show afterwards: neither in weights nor statistics, nor momentum."""
+    config = config.replace(optimizer=optimizer, lr=0.01)
+    model = nn.Sequential(nn.Linear(8, 4), nn.BatchNorm1d(4), nn.Dropout(0.5), nn.Linear(4, 3))
+    plain = make_step(config, model=copy.deepcopy(model))
+    warmed = make_step(config, model=model)
+    torch.manual_seed(1)
+    for _ in range(2):
+        plain(32)
+    torch.manual_seed(1)
+    for _ in range(2):
+        with _unchanged(warmed):
+            for _ in range(3):
+                warmed.position.zero_()
+                warmed(32)
+        warmed(32)
+    for name, value in plain.model.state_dict().items():
+        assert torch.equal(warmed.model.state_dict()[name], value)
+    for name, value in plain.counters.items():
+        assert torch.equal(warmed.counters[name], value)
 
 
 @pytest.mark.gpu

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from focalcal.data import DataSplits
 from focalcal.errors import FileFormatError, InputError
@@ -27,7 +27,13 @@ from focalcal.training.checkpoint import (
 from focalcal.training.config import TrainConfig
 from focalcal.training.distributed import Processes
 from focalcal.training.folder import RunFolder
-from focalcal.training.step import GraphedStep, Step, use_graph
+from focalcal.training.step import (
+    GraphedStep,
+    Step,
+    random_states,
+    set_random_states,
+    use_graph,
+)
 from focalcal.training.traces import predict_split
 
 
@@ -164,7 +170,7 @@ class Session:
             tensors |= {f"optimizer.{k}": v for k, v in optimizer.items()}
             tensors |= {f"loss.{k}": v for k, v in self.loss.state_dict().items()}
             tensors |= {f"counters.{k}": v for k, v in self.step.counters.items()}
-            tensors |= {f"random.{k}": v for k, v in _random_states(self.device).items()}
+            tensors |= {f"random.{k}": v for k, v in random_states(self.device).items()}
             state |= {
                 "optimizer": groups,
                 "seconds": self.seconds,
@@ -179,10 +185,7 @@ class Session:
         unpack_optimizer(self.step.optimizer, saved.section("optimizer"))
         for name, tensor in saved.section("counters").items():
             self.step.counters[name].copy_(tensor)
-        random = saved.section("random")
-        torch.set_rng_state(random["cpu"])
-        if self.device.type == "cuda" and "cuda" in random:
-            torch.cuda.set_rng_state(random["cuda"], self.device)
+        set_random_states(saved.section("random"), self.device)
         self.epoch, self.index = saved.state["epoch"], saved.state["index"]
         self.seconds = saved.state["seconds"]
         self.best_accuracy = saved.state["best_accuracy"]
@@ -261,10 +264,3 @@ def _baked_values(loss: nn.Module) -> tuple:
     ]
     places = [(name, buffer.data_ptr()) for name, buffer in loss.named_buffers()]
     return (*plain, *places)
-
-
-def _random_states(device: torch.device) -> dict[str, Tensor]:
-    states = {"cpu": torch.get_rng_state()}
-    if device.type == "cuda":
-        states["cuda"] = torch.cuda.get_rng_state(device)
-    return states

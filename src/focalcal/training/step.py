@@ -181,13 +181,28 @@ def _unchanged(step: Step) -> Iterator[None]:
         return found | {("step", k): v for k, v in own.items()}
 
     before = {name: value.clone() for name, value in tensors().items()}
-    random_state = torch.cuda.get_rng_state(step.device)
+    random = random_states(step.device)
     yield
     with torch.no_grad():
         for name, value in tensors().items():
             # Momentum and moments that did not exist yet start from zero.
             value.copy_(before[name]) if name in before else value.zero_()
-    torch.cuda.set_rng_state(random_state, step.device)
+    set_random_states(random, step.device)
+
+
+def random_states(device: torch.device) -> dict[str, Tensor]:
+    """The states of the generators a step draws from."""
+    states = {"cpu": torch.get_rng_state()}
+    if device.type == "cuda":
+        states["cuda"] = torch.cuda.get_rng_state(device)
+    return states
+
+
+def set_random_states(states: dict[str, Tensor], device: torch.device) -> None:
+    """Put them back; a run that moves to a GPU keeps the GPU's own."""
+    torch.set_rng_state(states["cpu"])
+    if device.type == "cuda" and "cuda" in states:
+        torch.cuda.set_rng_state(states["cuda"], device)
 
 
 def make_optimizer(

@@ -11,7 +11,7 @@ import typer
 from focalcal import __version__
 from focalcal.errors import FocalcalError
 
-COMMANDS = ("evaluate", "train", "predict", "curvature")
+COMMANDS = ("evaluate", "train", "predict", "curvature", "fit", "apply", "methods")
 """Command modules of this package, in the order of `--help`; each has `register(app)`."""
 
 app = typer.Typer(

@@ -1,0 +1,51 @@
+"""`focalcal apply`: calibrated probabilities for a file of predictions."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from focalcal.cli import _console
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(apply)
+
+
+def apply(
+    calibrator: Annotated[Path, typer.Argument(help="Calibrator file from `focalcal fit`.")],
+    file: Annotated[Path, typer.Argument(help="Predictions: .npz, .parquet or .csv.")],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="File to write: .npz, .parquet or .csv.")
+    ],
+    logits_key: Annotated[str | None, typer.Option(help="Array or column of logits.")] = None,
+    probs_key: Annotated[str | None, typer.Option(help="Array or column of probabilities.")] = None,
+    labels_key: Annotated[str | None, typer.Option(help="Array or column of labels.")] = None,
+    floor: Annotated[
+        float | None, typer.Option(help="Smallest probability, for files with zeros.")
+    ] = None,
+) -> None:
+    """Write calibrated probabilities, with the labels if there are any, in the same row order."""
+    from focalcal.calibrators import load
+    from focalcal.predictions import Predictions
+
+    fitted = load(calibrator)
+    given = Predictions.load(
+        file,
+        logits_key=logits_key,
+        probs_key=probs_key,
+        labels_key=labels_key,
+        labels_required=False,
+        task=fitted.task,
+    )
+    step = {"method": fitted.method, "file": calibrator.name}
+    dataclasses.replace(
+        given,
+        logits=None,
+        probs=fitted.predict_proba(given.as_logits(floor)),
+        provenance={**given.provenance, "calibrator": step},
+    ).save(output)
+    _console.out().print(f"{given.n} rows calibrated by {fitted.method}, saved to {output}")

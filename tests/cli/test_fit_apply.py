@@ -1,0 +1,125 @@
+"""`focalcal fit`, `apply` and `methods`: the same numbers as the library."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from focalcal.calibrators import METHODS, TemperatureScaling, load
+from focalcal.cli import app
+from focalcal.errors import FocalcalError
+from focalcal.predictions import Predictions
+
+runner = CliRunner()
+
+
+def run(*arguments):
+    return runner.invoke(app, [str(a) for a in arguments])
+
+
+@pytest.fixture
+def files(tmp_path, rng):
+    paths = {}
+    for name, n in (("val", 400), ("test", 90)):
+        z = 3 * rng.normal(size=(n, 4))
+        y = np.argmax(z / 2 + rng.gumbel(size=z.shape), axis=1)
+        paths[name] = tmp_path / f"{name}.npz"
+        np.savez(paths[name], logits=z, labels=y)
+    return paths
+
+
+def test_fit_and_apply_equal_the_library(files, tmp_path):
+    cal, out = tmp_path / "cal.json", tmp_path / "out.npz"
+    result = run("fit", files["val"], "-o", cal)
+    assert result.exit_code == 0, result.output
+    val, test = np.load(files["val"]), np.load(files["test"])
+    expected = TemperatureScaling().fit(val["logits"], val["labels"])
+    assert load(cal).temperature_ == expected.temperature_
+    assert f"temperature = {expected.temperature_:.6g}" in result.stdout
+
+    result = run("apply", cal, files["test"], "-o", out)
+    assert result.exit_code == 0, result.output
+    written = Predictions.load(out)
+    np.testing.assert_array_equal(written.probs, expected.predict_proba(test["logits"]))
+    np.testing.assert_array_equal(written.labels, test["labels"])
+    assert written.provenance["calibrator"]["method"] == "temperature"
+
+
+def test_settings_reach_the_calibrator(files, tmp_path):
+    cal = tmp_path / "cal.json"
+    result = run(
+        "fit", files["val"], "-o", cal, "--method", "focal-temperature",
+        "--objective", "adaptive_ece", "--search", "line",
+        "--set", "temperatures=[0.5, 1.0, 1.5, 2.0, 2.5]", "--set", "bins=10", "--json",
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    record = json.loads(result.stdout)
+    assert record["params"]["objective"] == "adaptive_ece"
+    assert record["params"]["search"] == "line"
+    assert record["params"]["bins"] == 10
+    assert record["diagnostics"]["objective"] == "adaptive_ece"
+    assert load(cal).get_params()["temperatures"] == [0.5, 1.0, 1.5, 2.0, 2.5]
+
+
+def test_gamma_is_an_option_and_warnings_are_printed(files, tmp_path):
+    result = run("fit", files["val"], "-o", tmp_path / "c.json", "--method", "focal", "--gamma", 3)
+    assert result.exit_code == 0, result.output
+    assert "warning:" in result.stdout
+    assert load(tmp_path / "c.json").gamma == 3.0
+
+
+def test_apply_without_labels(files, tmp_path):
+    cal = tmp_path / "cal.json"
+    run("fit", files["val"], "-o", cal)
+    bare = tmp_path / "bare.npz"
+    np.savez(bare, logits=np.load(files["test"])["logits"])
+    result = run("apply", cal, bare, "-o", tmp_path / "out.npz")
+    assert result.exit_code == 0, result.output
+    assert Predictions.load(tmp_path / "out.npz", labels_required=False).labels is None
+
+
+def test_probabilities_are_calibrated_as_their_logits(files, tmp_path):
+    val = np.load(files["val"])
+    p = np.exp(val["logits"])
+    p /= p.sum(axis=1, keepdims=True)
+    np.savez(tmp_path / "probs.npz", probs=p, labels=val["labels"])
+    run("fit", files["val"], "-o", tmp_path / "a.json")
+    run("fit", tmp_path / "probs.npz", "-o", tmp_path / "b.json")
+    a, b = load(tmp_path / "a.json"), load(tmp_path / "b.json")
+    assert a.temperature_ == pytest.approx(b.temperature_, rel=1e-9)
+
+
+def test_multilabel(tmp_path, rng):
+    z = rng.normal(size=(200, 3))
+    y = (z + rng.logistic(size=z.shape) > 0).astype(int)
+    np.savez(tmp_path / "val.npz", logits=z, labels=y)
+    cal = tmp_path / "cal.json"
+    result = run("fit", tmp_path / "val.npz", "-o", cal, "--task", "multilabel")
+    assert result.exit_code == 0, result.output
+    result = run("apply", cal, tmp_path / "val.npz", "-o", tmp_path / "out.npz")
+    assert result.exit_code == 0, result.output
+    written = Predictions.load(tmp_path / "out.npz")
+    assert written.task == "multilabel"
+    assert written.probs.shape == (200, 3)
+
+
+def test_methods_lists_every_method():
+    text = run("methods").stdout
+    listed = json.loads(run("methods", "--json").stdout)
+    assert [m["method"] for m in listed] == list(METHODS)
+    for name in METHODS:
+        assert name in text
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("--method", "magic"), ("--set", "bins"), ("--set", "gamma=1"), ("--objective", "accuracy")],
+)
+def test_wrong_settings_are_refused(files, tmp_path, arguments):
+    result = run("fit", files["val"], "-o", tmp_path / "cal.json", *arguments)
+    assert isinstance(result.exception, FocalcalError)
+    assert "expected" in str(result.exception)
+    assert not (tmp_path / "cal.json").exists()

@@ -166,6 +166,7 @@ def _print(states: list[dict[str, Any]], as_json: bool) -> None:
         print_json(states if len(states) > 1 else states[0])
         return
     table = Table("run", "state", "epoch", "seconds", "test error %", "test NLL", "test ECE %")
+    table.columns[0].no_wrap = True
     for state in states:
         test = state.get("test") or {}
         numbers = [

@@ -39,8 +39,12 @@ class _FocalValue(torch.autograd.Function):
     def forward(ctx: Any, ce: Tensor, gamma: float | Tensor) -> Tensor:
         safe, one_minus_p = _safe(ce)
         power = one_minus_p**gamma
-        ctx.gamma = gamma
-        ctx.save_for_backward(ce, power * _bracket(safe, one_minus_p, gamma))
+        if ctx.needs_input_grad[0]:
+            # r in the form with the fewest operations; its derivative would overflow, r does not.
+            r = safe / torch.expm1(safe)
+            scaled, factor = (power * gamma, 1) if isinstance(gamma, Tensor) else (power, gamma)
+            ctx.gamma = gamma
+            ctx.save_for_backward(ce, torch.addcmul(power, scaled, r, value=factor))
         return power * ce
 
     @staticmethod
@@ -54,7 +58,8 @@ class _FocalValue(torch.autograd.Function):
 def gradient_factor(ce: Tensor, gamma: float | Tensor) -> Tensor:
     """g(p, γ) = (1−p)^γ · (1 + γ·r), r = p·ce/(1−p), of p = exp(−ce); differentiable in ce."""
     safe, one_minus_p = _safe(ce)
-    return one_minus_p**gamma * _bracket(safe, one_minus_p, gamma)
+    # exp(−ce) is taken anew: 1 − one_minus_p has no correct digit left where p is small.
+    return one_minus_p**gamma * (1 + gamma * (torch.exp(-safe) * safe / one_minus_p))
 
 
 def _safe(ce: Tensor) -> tuple[Tensor, Tensor]:
@@ -64,8 +69,3 @@ def _safe(ce: Tensor) -> tuple[Tensor, Tensor]:
     limits = torch.finfo(ce.dtype)
     safe = ce.clamp(limits.eps, limits.max)
     return safe, -torch.expm1(-safe)
-
-
-def _bracket(safe: Tensor, one_minus_p: Tensor, gamma: float | Tensor) -> Tensor:
-    # exp(−ce) is taken anew: 1 − one_minus_p has no correct digit left where p is small.
-    return 1 + gamma * (torch.exp(-safe) * safe / one_minus_p)

@@ -165,10 +165,10 @@ def _forward(
     total = tl.sum(tl.exp(x - top[:, None]), axis=1)
     for start in range(BLOCK, C, BLOCK):
         at = start + column
-        x = tl.load(line + at, mask=inside[:, None] & (at < C), other=float("-inf"))
-        x = x.to(tl.float32)
-        larger = tl.maximum(top, tl.max(x, axis=1))
-        total = total * tl.exp(top - larger) + tl.sum(tl.exp(x - larger[:, None]), axis=1)
+        more = tl.load(line + at, mask=inside[:, None] & (at < C), other=float("-inf"))
+        more = more.to(tl.float32)
+        larger = tl.maximum(top, tl.max(more, axis=1))
+        total = total * tl.exp(top - larger) + tl.sum(tl.exp(more - larger[:, None]), axis=1)
         top = larger
     log_sum = tl.log(total)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -45,18 +46,26 @@ class Optimum:
 
 def moments(logits: Array, labels: Array, weights: Array | None, beta: float) -> Moments:
     """L(β), L'(β), L''(β): row sums in the precision of the logits, their mean in float64."""
+    return moments_of(moment_sums(logits, labels, weights, beta))
+
+
+def moment_sums(logits: Array, labels: Array, weights: Array | None, beta: float) -> np.ndarray:
+    """The weighted sums behind `Moments` and the sum of weights, (5,): sums of parts add up."""
     xp = namespace(logits)
 
     def block(rows: slice) -> np.ndarray:
-        z, y = logits[rows], labels[rows]
-        below = z - xp.max(z, axis=1, keepdims=True)  # ≤ 0, so exp never overflows
+        # Classes first: NumPy reduces short rows one by one, but columns in SIMD.
+        z, y = logits[rows].T, labels[rows]
+        z = np.ascontiguousarray(z) if isinstance(z, np.ndarray) else z
+        below = z - xp.max(z, axis=0)  # ≤ 0, so exp never overflows
         e = xp.exp(beta * below)
-        total = xp.sum(e, axis=1)
+        total = xp.sum(e, axis=0)
         e *= below  # products in this order: 0 · (large · large) never becomes NaN
-        first = xp.sum(e, axis=1) / total
+        first = xp.sum(e, axis=0) / total
         with np.errstate(over="ignore"):  # answered below, by OverflowError
-            second = xp.vecdot(e, below) / total
-        own = xp.take_along_axis(below, xp.astype(y, xp.int64)[:, None], axis=1)[:, 0]
+            e *= below
+            second = xp.sum(e, axis=0) / total
+        own = xp.take_along_axis(below, xp.astype(y, xp.int64)[None, :], axis=0)[0, :]
         first, second, own, total = (xp.astype(a, xp.float64) for a in (first, second, own, total))
         rows_of = [xp.log(total) - beta * own, first - own, second - first * first, -own]
         if weights is None:
@@ -64,7 +73,11 @@ def moments(logits: Array, labels: Array, weights: Array | None, beta: float) ->
         w = xp.astype(weights[rows], xp.float64)
         return np.asarray([float(xp.sum(a * w)) for a in rows_of] + [float(xp.sum(w))])
 
-    sums = np.sum(map_rows(block, logits), axis=0)
+    return np.sum(map_rows(block, logits), axis=0)
+
+
+def moments_of(sums: np.ndarray) -> Moments:
+    """Means from `moment_sums`; OverflowError if squares of the logits left float range."""
     loss, slope, curvature, last = (sums[:4] / sums[4]).tolist()
     if not math.isfinite(curvature):
         raise OverflowError
@@ -93,28 +106,29 @@ def _fit(data: tuple[Any, ...]) -> Optimum:
     if step > 3:
         few = tuple(None if a is None else a[::step] for a in data)
         if weights is None or float(namespace(few[2]).sum(few[2])) > 0:
-            start = _search(few, 0.0, rough=True).beta
-    return _search(data, start)
+            start = search(lambda beta: moments(*few, beta), 0.0, rough=True).beta
+    return search(lambda beta: moments(*data, beta), start)
 
 
-def _search(data: tuple[Any, ...], start: float, rough: bool = False) -> Optimum:
+def search(at: Callable[[float], Moments], start: float, rough: bool = False) -> Optimum:
+    """Safeguarded Newton for the lowest loss of `at(β)`, from `start` (0: from the origin)."""
     origin = None
     iterations = 0
     if start == 0:
-        origin = moments(*data, 0.0)
+        origin = at(0.0)
         iterations = 1
         if origin.curvature == 0:
             return Optimum(1.0, origin.loss, 1, True, "flat")
         if origin.slope >= 0:
             return Optimum(0.0, origin.loss, 1, True, "chance")
         start = -origin.slope / origin.curvature
-    tolerance = 1e-3 if rough else 1e-4  # Newton squares the error: the last step leaves 1e-8
+    tolerance = 1e-3 if rough else 1e-5  # Newton squares the error: the last step leaves 1e-10
     low, high, beta, run, side = 0.0, math.inf, start, 0, 0.0
     while iterations < MAX_ITERATIONS:
-        here = moments(*data, beta)
+        here = at(beta)
         iterations += 1
         if here.slope_at_infinity <= 0:
-            return _separable(data, rough)
+            return _separable(at, rough)
         low, high = (low, beta) if here.slope > 0 else (beta, high)
         newton = -here.slope / here.curvature if here.curvature > 0 else math.inf
         newton = math.copysign(newton, -here.slope)
@@ -128,7 +142,7 @@ def _search(data: tuple[Any, ...], start: float, rough: bool = False) -> Optimum
         if not low < following < high:
             following = math.sqrt(low * high) if low > 0 else high / 4
         if low == 0 and origin is None and following < beta / 4:
-            origin = moments(*data, 0.0)
+            origin = at(0.0)
             iterations += 1
             if origin.slope >= 0:
                 return Optimum(0.0, origin.loss, iterations, True, "chance")
@@ -136,8 +150,8 @@ def _search(data: tuple[Any, ...], start: float, rough: bool = False) -> Optimum
     return Optimum(beta, here.loss, iterations, False)
 
 
-def _separable(data: tuple[Any, ...], rough: bool) -> Optimum:
+def _separable(at: Callable[[float], Moments], rough: bool) -> Optimum:
     """Every label has the largest logit: colder is always better, so stop at the coldest."""
-    spread = math.sqrt(moments(*data, 0.0).curvature)
+    spread = math.sqrt(at(0.0).curvature)
     beta = (1.0 if rough else COLD) / spread if spread > 0 else 1.0
-    return Optimum(beta, moments(*data, beta).loss, 3, True, "separable")
+    return Optimum(beta, at(beta).loss, 3, True, "separable")

@@ -57,23 +57,10 @@ def fit_affine(
         change, bias = flat[:-k].reshape(identity.shape), flat[-k:]
         weight = identity + change
 
-        def block(rows: slice) -> tuple[float, np.ndarray, np.ndarray]:
-            own, w, own_x = labels[rows], weights[rows], x[rows]
-            z = own_x @ weight.T + bias if full else own_x * weight + bias
-            z -= z.max(axis=1, keepdims=True)
-            picked = np.take_along_axis(z, own[:, None], axis=1)[:, 0]
-            np.exp(z, out=z)
-            total = z.sum(axis=1)
-            loss = float(w @ (np.log(total) - picked))
-            z *= (w / total)[:, None]
-            z[np.arange(len(own)), own] -= w
-            by_weight = z.T @ own_x if full else np.einsum("ij,ij->j", z, own_x)
-            return loss, by_weight, z.sum(axis=0)
-
-        parts = map_blocks(block, n, max(1, _BLOCK // k))
-        value = sum(p[0] for p in parts) / n
-        by_weight = np.sum([p[1] for p in parts], axis=0) / n + shrink * change
-        by_bias = np.sum([p[2] for p in parts], axis=0) / n + penalty.bias * bias
+        sums = gradient_sums(x, labels, weights, weight, bias)
+        value = sums[0] / n
+        by_weight = sums[1:-k].reshape(weight.shape) / n + shrink * change
+        by_bias = sums[-k:] / n + penalty.bias * bias
         value += 0.5 * float(np.sum(shrink * change**2) + penalty.bias * np.sum(bias**2))
         return value, np.concatenate([by_weight.reshape(-1), by_bias])
 
@@ -85,3 +72,25 @@ def fit_affine(
         )
     change, bias = found.x[:-k].reshape(identity.shape), found.x[-k:]
     return AffineFit(identity + change, bias, int(found.nit), bool(found.success))
+
+
+def gradient_sums(
+    x: np.ndarray, labels: np.ndarray, weights: np.ndarray, weight: np.ndarray, bias: np.ndarray
+) -> np.ndarray:
+    """Weighted sums of the NLL of softmax(Wx + b) and of its derivatives by W and b, in a row."""
+    full = weight.ndim == 2
+
+    def block(rows: slice) -> np.ndarray:
+        own, w, own_x = labels[rows], weights[rows], x[rows]
+        z = own_x @ weight.T + bias if full else own_x * weight + bias
+        z -= z.max(axis=1, keepdims=True)
+        picked = np.take_along_axis(z, own[:, None], axis=1)[:, 0]
+        np.exp(z, out=z)
+        total = z.sum(axis=1)
+        loss = float(w @ (np.log(total) - picked))
+        z *= (w / total)[:, None]
+        z[np.arange(len(own)), own] -= w
+        by_weight = z.T @ own_x if full else np.einsum("ij,ij->j", z, own_x)
+        return np.concatenate([[loss], by_weight.reshape(-1), z.sum(axis=0)])
+
+    return np.sum(map_blocks(block, len(x), max(1, _BLOCK // x.shape[1])), axis=0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
@@ -27,20 +28,28 @@ def compare(device: str, shapes: list[tuple[int, int]]) -> None:
             start[0, labels[0]] = 40.0
             start[2, 0], start[2, 1], labels[2] = -1e4, 1e4, 0
             grad = torch.rand(n, device=device)
+            weight = torch.rand(n_classes, device=device)
             for gamma in (0.0, 0.05, 3.0, -0.99, torch.rand(n, device=device) * 5):
-                logits = start.to(dtype).requires_grad_()
-                value = fused_focal(logits, labels, gamma, -100)
-                (got,) = torch.autograd.grad(value, logits, grad)
-                wide = logits.detach().float().requires_grad_()
-                expected = focal_value(F.cross_entropy(wide, labels, reduction="none"), gamma)
-                (wanted,) = torch.autograd.grad(expected, wide, grad)
-                torch.testing.assert_close(value, expected, rtol=1e-4, atol=1e-5)
-                assert got.dtype == dtype
-                tolerance = 1e-4 if dtype == torch.float32 else 1e-2
-                torch.testing.assert_close(
-                    got.float(), wanted, rtol=tolerance, atol=tolerance * float(wanted.abs().max())
-                )
-                assert (got[1] == 0).all()
+                for reduction, w in itertools.product(("none", "mean", "sum"), (None, weight)):
+                    logits = start.to(dtype).requires_grad_()
+                    value = fused_focal(logits, labels, gamma, weight=w, reduction=reduction)
+                    outer = grad if reduction == "none" else grad[0]
+                    (got,) = torch.autograd.grad(value, logits, outer)
+                    wide = logits.detach().float().requires_grad_()
+                    rows = (labels != -100).float()
+                    if w is not None:
+                        rows = rows * w[labels.clamp_min(0)]
+                    ce = F.cross_entropy(wide, labels, reduction="none")
+                    expected = focal_value(ce, gamma) * rows
+                    if reduction != "none":
+                        expected = expected.sum() / (rows.sum() if reduction == "mean" else 1)
+                    (wanted,) = torch.autograd.grad(expected, wide, outer)
+                    torch.testing.assert_close(value, expected, rtol=1e-4, atol=1e-5)
+                    assert got.dtype == dtype
+                    tolerance = 1e-4 if dtype == torch.float32 else 1e-2
+                    atol = tolerance * float(wanted.abs().max())
+                    torch.testing.assert_close(got.float(), wanted, rtol=tolerance, atol=atol)
+                    assert (got[1] == 0).all()
 
 
 SCRIPT = "from losses.test_triton import compare; compare('cpu', [(5, 10), (3, 1000), (3, 9000)])"

@@ -144,16 +144,24 @@ class Problem:
     def cross_entropies(self) -> Tensor:
         """−ln p_y per sample (N, d1..dk) of integer targets, unweighted; 0 where ignored."""
         if can_fuse(self.given):
-            return self.fused(0.0)
+            return self.fused(0.0, "none", weighted=False)
         return F.cross_entropy(
             self.logits, self.labels, ignore_index=self.ignore_index, reduction="none"
         )
 
-    def fused(self, gamma: float | Tensor) -> Tensor:
-        """Focal loss per sample from the CUDA kernel; integer targets, 0 where ignored."""
+    def fused(self, gamma: float | Tensor, reduction: str, weighted: bool = True) -> Tensor:
+        """Focal loss from the CUDA kernel; integer targets without smoothing."""
         from focalcal.losses._triton import fused_focal
 
-        return fused_focal(self.given, self.labels, gamma, self.ignore_index)
+        value = fused_focal(
+            self.given,
+            self.labels,
+            gamma,
+            weight=self.weight if weighted else None,
+            ignore_index=self.ignore_index,
+            reduction=reduction,
+        )
+        return value if reduction != "none" or self.batched or not weighted else value.squeeze(0)
 
     def pointwise(self, function: Callable[[Tensor], Tensor]) -> Tensor:
         """Σ_k u_k w_k function(−ln q_k) per sample, for a function with function(0) = 0."""

@@ -1,6 +1,6 @@
 """Fused focal loss for CUDA: one pass over the logits forward, one backward.
 
-The forward pass leaves four numbers per row (loss, largest logit, log of the shifted sum, slope);
+The forward pass leaves five numbers per row (see `launch_forward`);
 nothing of size N×C is kept besides the caller's logits. `focalcal.losses._pointwise` with
 PyTorch's cross_entropy is the reference and the fallback.
 """
@@ -43,81 +43,111 @@ def _tile(n_classes: int, largest: int) -> Tile:
     return Tile(max(1, 512 // block), block, max(1, min(16, block // 512)))
 
 
-def fused_focal(logits: Tensor, target: Tensor, gamma: float | Tensor, ignore_index: int) -> Tensor:
-    """Focal loss per row, float32 (N,), of contiguous logits (N, C); 0 where ignored.
+def fused_focal(
+    logits: Tensor,
+    target: Tensor,
+    gamma: float | Tensor,
+    *,
+    weight: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: str = "none",
+) -> Tensor:
+    """Focal loss, float32, of contiguous logits (N, C), reduced as cross_entropy does.
 
     A label outside 0..C−1 gives NaN: an error would cost a wait for the device.
     """
     if isinstance(gamma, Tensor):
         gamma = gamma.contiguous()
-    return _FusedFocal.apply(logits, target.contiguous(), gamma, ignore_index)
+    return _FusedFocal.apply(logits, target.contiguous(), gamma, weight, ignore_index, reduction)
 
 
 class _FusedFocal(torch.autograd.Function):
+    # The reduction is inside: a launch from Python costs as much time as reading 50 MB.
     @staticmethod
     def forward(
-        ctx: Any, logits: Tensor, target: Tensor, gamma: float | Tensor, ignore_index: int
+        ctx: Any,
+        logits: Tensor,
+        target: Tensor,
+        gamma: float | Tensor,
+        weight: Tensor | None,
+        ignore_index: int,
+        reduction: str,
     ) -> Tensor:
-        loss, *rows = launch_forward(logits, target, gamma, ignore_index)
-        ctx.gamma, ctx.ignore_index = gamma, ignore_index
-        ctx.save_for_backward(logits, target, *rows)
-        return loss
+        rows = launch_forward(logits, target, gamma, weight, ignore_index)
+        ctx.gamma, ctx.weight = gamma, weight  # constants: neither has a gradient
+        ctx.ignore_index, ctx.reduction = ignore_index, reduction
+        if reduction == "mean":
+            totals = rows[:2].sum(1)
+            ctx.save_for_backward(logits, target, rows, totals)
+            return totals[0] / totals[1]
+        ctx.save_for_backward(logits, target, rows)
+        return rows[0].sum() if reduction == "sum" else rows[0].clone()
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
-        logits, target, top, log_sum, slope = ctx.saved_tensors
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        logits, target, rows, *totals = ctx.saved_tensors
         if not torch.is_grad_enabled():
-            return launch_backward(logits, target, top, log_sum, slope, grad), None, None, None
-        # Somebody differentiates this pass too: take the reference, which autograd sees through.
-        ce = F.cross_entropy(
-            logits.float(), target, ignore_index=ctx.ignore_index, reduction="none"
-        )
-        value = focal_value(ce, ctx.gamma)
-        (result,) = torch.autograd.grad(value, logits, grad, create_graph=True)
-        return result, None, None, None
+            result = launch_backward(logits, target, rows, grad, totals[0] if totals else None)
+        else:
+            # Somebody differentiates this pass too: the reference, which autograd sees through.
+            ce = F.cross_entropy(
+                logits.float(), target, ignore_index=ctx.ignore_index, reduction="none"
+            )
+            value = focal_value(ce, ctx.gamma) * rows[1]
+            if ctx.reduction != "none":
+                value = value.sum() / totals[0][1] if totals else value.sum()
+            (result,) = torch.autograd.grad(value, logits, grad, create_graph=True)
+        return result, None, None, None, None, None
 
 
 def launch_forward(
     logits: Tensor,
     target: Tensor,
     gamma: float | Tensor,
+    weight: Tensor | None,
     ignore_index: int,
     tile: Tile | None = None,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """(loss, largest logit, ln Σ exp(z − largest), slope g), each float32 (N,)."""
+) -> Tensor:
+    """Per row (5, N), float32: loss, weight, largest logit, ln Σ exp(z − largest), slope g.
+
+    Loss and slope are weighted; weight, loss and slope are 0 where the label is ignored.
+    """
     n, n_classes = logits.shape
     tile = tile or forward_tile(n_classes)
-    rows = torch.empty((4, n), dtype=torch.float32, device=logits.device)
+    rows = torch.empty((5, n), dtype=torch.float32, device=logits.device)
     per_row = isinstance(gamma, Tensor)
     with torch.cuda.device_of(logits):
         _forward[(triton.cdiv(n, tile.rows),)](
             logits,
             target,
-            gamma if per_row else logits,
+            gamma if per_row else rows,
             0.0 if per_row else float(gamma),
+            rows if weight is None else weight,
             rows,
             n,
             ignore_index,
             C=n_classes,
             GAMMA_PER_ROW=per_row,
+            WEIGHTED=weight is not None,
             ROWS=tile.rows,
             BLOCK=tile.block,
             num_warps=tile.warps,
         )
-    loss, top, log_sum, slope = rows.unbind()
-    return loss, top, log_sum, slope
+    return rows
 
 
 def launch_backward(
     logits: Tensor,
     target: Tensor,
-    top: Tensor,
-    log_sum: Tensor,
-    slope: Tensor,
+    rows: Tensor,
     grad: Tensor,
+    totals: Tensor | None = None,
     tile: Tile | None = None,
 ) -> Tensor:
-    """grad · slope · (softmax(z) − onehot(y)), in the dtype of the logits."""
+    """grad · slope · (softmax(z) − onehot(y)) in the dtype of the logits; over totals[1] if given.
+
+    grad is one number for all rows, or one per row.
+    """
     n, n_classes = logits.shape
     tile = tile or backward_tile(n_classes)
     out = torch.empty_like(logits)
@@ -125,14 +155,14 @@ def launch_backward(
         _backward[(triton.cdiv(n, tile.rows) * triton.cdiv(n_classes, tile.block),)](
             logits,
             target,
-            top,
-            log_sum,
-            slope,
+            rows,
             grad,
-            grad.stride(0),  # 0 after sum and mean: one number for every row
+            grad.stride(0) if grad.ndim else 0,
+            rows if totals is None else totals,
             out,
             n,
             C=n_classes,
+            MEAN=totals is not None,
             ROWS=tile.rows,
             BLOCK=tile.block,
             num_warps=tile.warps,
@@ -146,11 +176,13 @@ def _forward(
     target_ptr,
     gamma_ptr,
     gamma,
+    weight_ptr,
     rows_ptr,
     n,
     ignore_index,
     C: tl.constexpr,  # constant, so that the compiler knows how rows are aligned
     GAMMA_PER_ROW: tl.constexpr,
+    WEIGHTED: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
@@ -188,30 +220,33 @@ def _forward(
     p = tl.exp(-safe)
     one_minus_p = tl.where(safe < 0.125, small, 1 - p)
     power = tl.exp(exponent * tl.log(one_minus_p))
+    slope = power * (1 + exponent * (p * tl.minimum(safe, 1e38) / one_minus_p))
     ignored = label == ignore_index
-    loss = tl.where(ignored, 0.0, power * ce)
-    slope = tl.where(
-        ignored, 0.0, power * (1 + exponent * (p * tl.minimum(safe, 1e38) / one_minus_p))
-    )
+    if WEIGHTED:
+        own_weight = tl.load(weight_ptr + label, mask=inside & known, other=1.0)
+        own_weight = tl.where(ignored, 0.0, own_weight)
+    else:
+        own_weight = tl.where(ignored, 0.0, 1.0)
 
-    tl.store(rows_ptr + row, loss, mask=inside)
-    tl.store(rows_ptr + n + row, top, mask=inside)
-    tl.store(rows_ptr + 2 * n + row, log_sum, mask=inside)
-    tl.store(rows_ptr + 3 * n + row, slope, mask=inside)
+    tl.store(rows_ptr + row, tl.where(ignored, 0.0, own_weight * power * ce), mask=inside)
+    tl.store(rows_ptr + n + row, own_weight, mask=inside)
+    tl.store(rows_ptr + 2 * n + row, top, mask=inside)
+    tl.store(rows_ptr + 3 * n + row, log_sum, mask=inside)
+    tl.store(rows_ptr + 4 * n + row, tl.where(ignored, 0.0, own_weight * slope), mask=inside)
 
 
 @triton.jit
 def _backward(
     logits_ptr,
     target_ptr,
-    top_ptr,
-    log_sum_ptr,
-    slope_ptr,
+    rows_ptr,
     grad_ptr,
     grad_stride,
+    totals_ptr,
     out_ptr,
     n,
     C: tl.constexpr,
+    MEAN: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
@@ -226,10 +261,12 @@ def _backward(
 
     x = tl.load(logits_ptr + at, mask=where, other=0.0, eviction_policy="evict_first")
     label = tl.load(target_ptr + row, mask=inside, other=0)
-    top = tl.load(top_ptr + row, mask=inside, other=0.0)
-    log_sum = tl.load(log_sum_ptr + row, mask=inside, other=0.0)
-    scale = tl.load(slope_ptr + row, mask=inside, other=0.0)
+    top = tl.load(rows_ptr + 2 * n + row, mask=inside, other=0.0)
+    log_sum = tl.load(rows_ptr + 3 * n + row, mask=inside, other=0.0)
+    scale = tl.load(rows_ptr + 4 * n + row, mask=inside, other=0.0)
     scale *= tl.load(grad_ptr + row * grad_stride, mask=inside, other=0.0).to(tl.float32)
+    if MEAN:
+        scale /= tl.load(totals_ptr + 1)
 
     q = tl.exp((x.to(tl.float32) - top[:, None]) - log_sum[:, None])
     q = tl.where(column[None, :] == label[:, None], q - 1, q)

@@ -73,9 +73,7 @@ def focal_loss(
         label_smoothing=label_smoothing,
     )
     gamma = _check_gammas(gamma, problem)
-    if not isinstance(gamma, Tensor) and gamma == 0:
-        return problem.cross_entropy(reduction)
-    return problem.reduce(_focal_values(problem, gamma), reduction)
+    return _focal(problem, gamma, reduction)
 
 
 class FocalLoss(Loss):
@@ -92,10 +90,7 @@ class FocalLoss(Loss):
         self.gamma = check_gamma(gamma)
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        problem = self.problem(logits, target)
-        if self.gamma == 0:
-            return problem.cross_entropy(self.reduction)
-        return problem.reduce(_focal_values(problem, self.gamma), self.reduction)
+        return _focal(self.problem(logits, target), self.gamma, self.reduction)
 
     def extra_repr(self) -> str:
         return f"gamma={self.gamma}, {super().extra_repr()}"
@@ -175,13 +170,15 @@ class ScheduledFocalLoss(FocalLoss):
         self.gamma = check_gamma(float(state))
 
 
-def _focal_values(problem: Problem, gamma: float | Tensor) -> Tensor:
+def _focal(problem: Problem, gamma: float | Tensor, reduction: str) -> Tensor:
+    if not isinstance(gamma, Tensor) and gamma == 0:
+        return problem.cross_entropy(reduction)
     dense = problem.soft is not None or problem.smoothing > 0
     if not dense and can_fuse(problem.given):
-        return problem.weighted(problem.fused(gamma))
+        return problem.fused(gamma, reduction)
     if dense and isinstance(gamma, Tensor):
         gamma = gamma.unsqueeze(1)
-    return problem.pointwise(lambda ce: focal_value(ce, gamma))
+    return problem.reduce(problem.pointwise(lambda ce: focal_value(ce, gamma)), reduction)
 
 
 def _check_gammas(gamma: float | Tensor, problem: Problem) -> float | Tensor:

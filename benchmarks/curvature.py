@@ -7,7 +7,8 @@ Every way of computing a Hessian-vector product is timed next to the gradient of
   fast xM    the same, M probes sharing the recorded gradient, per probe
   operator   HessianOperator @ (n, M) with float64 sums, per probe: what the library does
   pyhessian  its dataloader-free product, where the package is importable
-On the CPU times are process times, which other programs on the machine do not change.
+On the CPU times are process times, which other programs on the machine hardly change, and the peak
+is that of the whole process so far.
 
 usage: python benchmarks/curvature.py --device cuda            # H200: batch 512
        python benchmarks/curvature.py --device cpu --batch 16  # a few minutes on 2 cores

@@ -57,7 +57,6 @@ def main() -> None:
             density=True,
             rtol=0.05,
             max_probes=options.max_probes,
-            tol=1e-3,
             max_products=options.max_products,
             density_probes=options.density_probes,
             density_steps=options.density_steps,

@@ -64,6 +64,21 @@ def test_says_when_it_did_not_converge(symmetric):
         assert (exact - value).abs().min() <= residual
 
 
+def test_a_vast_bulk_near_zero_does_not_pass_for_the_smallest_eigenvalue():
+    # As in trained networks: a few large eigenvalues, one negative, the rest close to zero. A
+    # random vector is then almost an eigenvector (of zero) by any relative tolerance.
+    class Diagonal:
+        values = torch.cat([torch.tensor([400.0, 150.0, 60.0, -13.0]), torch.full((50_000,), 1e-3)])
+        shape = (len(values), len(values))
+
+        def __matmul__(self, vectors):
+            return self.values.double()[:, None] * vectors
+
+    found = top_eigenvalues(Diagonal(), which="smallest", tol=1e-3)
+    assert found.values.item() == pytest.approx(-13.0, rel=1e-6)
+    assert found.converged
+
+
 def test_eigenvalues_of_blocks(mlp):
     operator = HessianOperator(mlp.model, torch.nn.functional.cross_entropy, [(mlp.x, mlp.y)])
     h = mlp.hessian()

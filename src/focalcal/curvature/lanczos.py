@@ -25,6 +25,12 @@ BREAKDOWN = 1e-12
 """A new direction this short, relative to the matrix, is rounding: the space is exhausted."""
 
 
+MIN_PRODUCTS, STEADY = 20, 5
+"""Products before stopping, and looks in a row at which the residuals must be small. In a huge
+matrix a random vector is nearly an eigenvector of the bulk: its residual is small long before the
+extreme eigenvalues appear."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Eigenvalues:
     """Eigenvalues (k,) with their signs, residuals ‖Au − λu‖ (k,), unit vectors u (n, k).
@@ -57,7 +63,8 @@ def top_eigenvalues(
         k: how many.
         which: "largest" (algebraic, descending), "smallest" (ascending, so negative curvature
             comes first) or "magnitude" (descending |λ|, signs kept).
-        tol: stop when each residual ≤ tol · the largest |λ| seen.
+        tol: stop when each residual has been ≤ tol · the largest |λ| seen for five looks in a row,
+            after at least 20 products.
         max_products: at most this many products; the basis holds as many float64 vectors.
         block_size: vectors per product. An eigenvalue of exact multiplicity m is found m times
             only if block_size ≥ m.
@@ -91,6 +98,7 @@ def top_eigenvalues(
     basis = torch.empty(n, 0, dtype=torch.float64, device=device_of(operator))
     projected = torch.empty(0, 0, dtype=torch.float64, device=basis.device)
     new = _orthonormal(_normal(n, block_size, generator, basis.device), basis, 0.0, generator)[0]
+    steady = 0
     while True:
         old = basis.shape[1]
         image = multiply(operator, new)
@@ -107,8 +115,11 @@ def top_eigenvalues(
         if progress is not None:
             progress(basis.shape[1], values)
         met = len(values) == k and bool((residuals <= tol * scale).all())
-        if met or left <= 0 or basis.shape[1] == n:
-            return Eigenvalues(values, residuals, basis @ coordinates, basis.shape[1], met)
+        steady = steady + 1 if met else 0
+        whole = basis.shape[1] == n
+        converged = met and (whole or (steady >= STEADY and basis.shape[1] >= MIN_PRODUCTS))
+        if converged or left <= 0:
+            return Eigenvalues(values, residuals, basis @ coordinates, basis.shape[1], converged)
         new = new[:, :left]
 
 

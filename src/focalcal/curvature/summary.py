@@ -55,7 +55,7 @@ def summarise_curvature(
     method: str = "hutch++",
     rtol: float = 0.05,
     max_probes: int = 300,
-    tol: float = 1e-3,
+    tol: float = 1e-4,
     max_products: int = 100,
     density_probes: int = 4,
     density_steps: int = 30,

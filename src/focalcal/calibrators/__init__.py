@@ -15,6 +15,7 @@ from focalcal.calibrators.binary import BetaCalibration, PlattScaling
 from focalcal.calibrators.binning import BayesianBinning, HistogramBinning, IsotonicCalibration
 from focalcal.calibrators.ensemble import EnsembleTemperatureScaling
 from focalcal.calibrators.focal import FocalCalibration, FocalTemperatureScaling
+from focalcal.calibrators.focal_structured import FocalStructuredScaling
 from focalcal.calibrators.identity import Identity
 from focalcal.calibrators.spline import SplineCalibration
 from focalcal.calibrators.structured import StructuredMatrixScaling, StructuredVectorScaling
@@ -36,6 +37,7 @@ METHODS: dict[str, type[Calibrator]] = {
         DirichletScaling,
         StructuredVectorScaling,
         StructuredMatrixScaling,
+        FocalStructuredScaling,
         PlattScaling,
         BetaCalibration,
         IsotonicCalibration,
@@ -56,6 +58,7 @@ __all__ = [
     "DirichletScaling",
     "EnsembleTemperatureScaling",
     "FocalCalibration",
+    "FocalStructuredScaling",
     "FocalTemperatureScaling",
     "HistogramBinning",
     "Identity",

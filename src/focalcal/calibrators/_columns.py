@@ -125,7 +125,7 @@ class ColumnCalibrator(Calibrator):
         xp = namespace(logits)
         t = self._calibrate(self._scores(logits))
         if self.mode == "top-label":
-            return _replace_top(logits, t)
+            return replace_top(logits, t)
         if self._n_columns == 1:
             return xp.concat([-softplus(t), -softplus(-t)], axis=1)
         return log_softmax(-softplus(-t))
@@ -133,7 +133,7 @@ class ColumnCalibrator(Calibrator):
     def _scores(self, logits: Array) -> Array:
         """The columns (N, J) that are calibrated."""
         if self.mode == "top-label":
-            return _top_log_odds(logits)
+            return top_log_odds(logits)
         if self._n_columns == 1:
             return logits[:, 1:] - logits[:, :1]
         return log_odds(logits)
@@ -178,7 +178,7 @@ def log_odds(logits: Array) -> Array:
     log_p = log_softmax(logits)
     # Below the top p ≤ ½; the top entry is overwritten, and capped here to keep log1p finite.
     p = xp.exp(xp.where(log_p < -0.5, log_p, xp.full_like(log_p, -0.5)))
-    return xp.where(_is_top(logits), _top_log_odds(logits), log_p - xp.log1p(-p))
+    return xp.where(_is_top(logits), top_log_odds(logits), log_p - xp.log1p(-p))
 
 
 def _is_top(logits: Array) -> Array:
@@ -192,13 +192,13 @@ def _without_top(logits: Array) -> Array:
     return xp.where(_is_top(logits), xp.full_like(logits, -xp.inf), logits)
 
 
-def _top_log_odds(logits: Array) -> Array:
+def top_log_odds(logits: Array) -> Array:
     xp = namespace(logits)
     top = xp.max(logits, axis=1, keepdims=True)
     return top - logsumexp(_without_top(logits), axis=1, keepdims=True)
 
 
-def _replace_top(logits: Array, t: Array) -> Array:
+def replace_top(logits: Array, t: Array) -> Array:
     """The top class gets log-odds t (N, 1), at least what keeps it on top; the rest is rescaled."""
     xp = namespace(logits)
     others = _without_top(logits)

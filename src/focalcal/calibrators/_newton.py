@@ -12,14 +12,16 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import array_api_compat
 import numpy as np
 
-from focalcal._arrays import Array, namespace
+from focalcal._arrays import Array, namespace, to_numpy
 from focalcal.calibrators._rows import map_rows
 
 COLD = 1e4
 """The lowest temperature is spread/COLD: one standard deviation of logits is then e^10000."""
 MAX_ITERATIONS = 100
+SHORT_ROW = 64
 _SAMPLE_ROWS = 2000  # Newton starts from the optimum of so many rows: full passes are the cost
 
 
@@ -52,28 +54,36 @@ def moments(logits: Array, labels: Array, weights: Array | None, beta: float) ->
 def moment_sums(logits: Array, labels: Array, weights: Array | None, beta: float) -> np.ndarray:
     """The weighted sums behind `Moments` and the sum of weights, (5,): sums of parts add up."""
     xp = namespace(logits)
+    n, k = logits.shape
+    # NumPy reduces short rows one by one but columns in SIMD, so few classes go first.
+    axis = 0 if k <= SHORT_ROW else 1
+    device = array_api_compat.device(logits)
+    sums = xp.empty((4, n), dtype=xp.float64, device=device)
 
-    def block(rows: slice) -> np.ndarray:
-        # Classes first: NumPy reduces short rows one by one, but columns in SIMD.
-        z, y = logits[rows].T, labels[rows]
-        z = np.ascontiguousarray(z) if isinstance(z, np.ndarray) else z
-        below = z - xp.max(z, axis=0)  # ≤ 0, so exp never overflows
-        e = xp.exp(beta * below)
-        total = xp.sum(e, axis=0)
+    def block(rows: slice) -> None:
+        z = logits[rows]
+        count = xp.arange(z.shape[0], device=device)
+        if axis == 0:
+            z = xp.asarray(z.T, copy=True)
+        below = z - xp.max(z, axis=axis, keepdims=True)  # ≤ 0, so exp never overflows
+        sums[3, rows] = below[labels[rows], count] if axis == 0 else below[count, labels[rows]]
+        e = xp.exp(below * beta)
+        sums[0, rows] = e.sum(axis)
         e *= below  # products in this order: 0 · (large · large) never becomes NaN
-        first = xp.sum(e, axis=0) / total
-        with np.errstate(over="ignore"):  # answered below, by OverflowError
-            e *= below
-            second = xp.sum(e, axis=0) / total
-        own = xp.take_along_axis(below, xp.astype(y, xp.int64)[None, :], axis=0)[0, :]
-        first, second, own, total = (xp.astype(a, xp.float64) for a in (first, second, own, total))
-        rows_of = [xp.log(total) - beta * own, first - own, second - first * first, -own]
-        if weights is None:
-            return np.asarray([float(xp.sum(a)) for a in rows_of] + [float(y.shape[0])])
-        w = xp.astype(weights[rows], xp.float64)
-        return np.asarray([float(xp.sum(a * w)) for a in rows_of] + [float(xp.sum(w))])
+        sums[1, rows] = e.sum(axis)
+        with np.errstate(over="ignore"):  # answered by OverflowError in `moments_of`
+            if axis == 0:
+                e *= below
+            sums[2, rows] = e.sum(axis) if axis == 0 else xp.vecdot(e, below)
 
-    return np.sum(map_rows(block, logits), axis=0)
+    map_rows(block, logits)
+    total, first, second, own = sums[0], sums[1] / sums[0], sums[2] / sums[0], sums[3]
+    found = xp.stack(
+        [xp.log(total) - beta * own, first - own, second - first * first, -own, xp.ones_like(own)]
+    )
+    if weights is not None:
+        found = found * xp.astype(weights, xp.float64)
+    return to_numpy(xp.sum(found, axis=1))
 
 
 def moments_of(sums: np.ndarray) -> Moments:
@@ -122,8 +132,10 @@ def search(at: Callable[[float], Moments], start: float, rough: bool = False) ->
         if origin.slope >= 0:
             return Optimum(0.0, origin.loss, 1, True, "chance")
         start = -origin.slope / origin.curvature
-    tolerance = 1e-3 if rough else 1e-5  # Newton squares the error: the last step leaves 1e-10
-    low, high, beta, run, side = 0.0, math.inf, start, 0, 0.0
+    # Newton squares the error and the cubic through two passes does better: both leave 1e-10.
+    newton_enough, cubic_enough = (1e-2, 1e-2) if rough else (1e-5, 1e-3)
+    low, high, beta, run, side = 0.0, math.inf, _single(start), 0, 0.0
+    before: tuple[float, Moments] | None = None
     while iterations < MAX_ITERATIONS:
         here = at(beta)
         iterations += 1
@@ -132,9 +144,16 @@ def search(at: Callable[[float], Moments], start: float, rough: bool = False) ->
         low, high = (low, beta) if here.slope > 0 else (beta, high)
         newton = -here.slope / here.curvature if here.curvature > 0 else math.inf
         newton = math.copysign(newton, -here.slope)
-        if abs(newton) <= tolerance * beta:
-            # The quadratic model's own minimum: one pass less, and exact to the same order.
-            return Optimum(beta + newton, here.loss + here.slope * newton / 2, iterations, True)
+        if abs(newton) <= cubic_enough * beta:
+            best = beta + newton
+            if before is not None and abs(before[0] - beta) <= 0.1 * beta:
+                best = _cubic_root(*before, beta, here)
+            elif abs(newton) > newton_enough * beta:
+                best = math.nan
+            if low <= best <= high:
+                # The loss from the quadratic model around the last pass: exact to the same order.
+                return Optimum(best, here.loss + here.slope * newton / 2, iterations, True)
+        before = (beta, here)
         # Far out on an exponential tail Newton crawls by equal steps: lengthen a repeated step.
         run, side = (run + 1, newton) if newton * side > 0 else (0, newton)
         following = beta + newton * 2.0 ** max(0, run - 3)
@@ -146,8 +165,27 @@ def search(at: Callable[[float], Moments], start: float, rough: bool = False) ->
             iterations += 1
             if origin.slope >= 0:
                 return Optimum(0.0, origin.loss, iterations, True, "chance")
-        beta = following
+        beta = _single(following)
     return Optimum(beta, here.loss, iterations, False)
+
+
+def _cubic_root(a: float, at_a: Moments, b: float, at_b: Moments) -> float:
+    """Where the slope is zero, from β as the cubic in the slope that two passes determine."""
+    width = at_b.slope - at_a.slope
+    if width == 0:
+        return math.nan
+    t = -at_a.slope / width
+    return (
+        (1 + 2 * t) * (1 - t) ** 2 * a
+        + t * (1 - t) ** 2 * width / at_a.curvature
+        + t * t * (3 - 2 * t) * b
+        + t * t * (t - 1) * width / at_b.curvature
+    )
+
+
+def _single(beta: float) -> float:
+    """β as float32 logits see it: a step is taken from where the pass really was."""
+    return float(np.float32(beta))
 
 
 def _separable(at: Callable[[float], Moments], rough: bool) -> Optimum:

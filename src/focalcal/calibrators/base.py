@@ -15,7 +15,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
-from focalcal._arrays import Array, as_array, is_torch, log_softmax, namespace, to_numpy
+from focalcal._arrays import Array, as_array, is_torch, namespace, to_numpy
 from focalcal._checks import check_labels, check_logits, check_weights
 from focalcal.calibrators._rows import map_rows
 from focalcal.errors import FitWarning, InputError
@@ -218,7 +218,7 @@ class Calibrator(BaseEstimator):
     ) -> Diagnostics:
         """Fill in what every calibrator shares: NLL before and after, class counts, few samples."""
         if before is None:
-            before = _blocked_nll(log_softmax, data)
+            before = softmax_nll(data)
         if after is None:
             after = _blocked_nll(self._log_proba, data)
         counts = data.counts()
@@ -282,6 +282,24 @@ class Calibrator(BaseEstimator):
         xp = namespace(logits)
         columns = [getattr(c, what)(logits[:, j])[:, 1] for j, c in enumerate(self.labels_)]
         return xp.stack(columns, axis=1)
+
+
+def softmax_nll(data: FitData) -> float:
+    """Mean NLL of softmax(z) on the fitting data: one exponential per logit, nothing kept."""
+    xp = namespace(data.logits)
+
+    def block(rows: slice) -> tuple[float, float]:
+        z, y = data.logits[rows], data.labels[rows]
+        top = xp.max(z, axis=1)
+        below = xp.astype(top - z[xp.arange(z.shape[0], device=y.device), y], xp.float64)
+        losses = xp.log(xp.astype(xp.exp(z - top[:, None]).sum(1), xp.float64)) + below
+        if data.weights is None:
+            return float(losses.sum()), float(losses.shape[0])
+        w = xp.astype(data.weights[rows], xp.float64)
+        return float((w * losses).sum()), float(w.sum())
+
+    loss, total = np.sum(map_rows(block, data.logits), axis=0)
+    return float(loss / total)
 
 
 def _blocked_nll(log_proba: Callable[[Array], Array], data: FitData) -> float:

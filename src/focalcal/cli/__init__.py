@@ -1,22 +1,74 @@
-"""The command line: parses, calls, prints. One module per command; heavy imports inside them."""
+"""The command line: parses, calls, prints. One module per command; heavy imports inside them.
+
+Exit codes: 0 done, 1 the work failed, 2 bad input or usage, 130 interrupted.
+"""
 
 from __future__ import annotations
 
+import functools
 import importlib
+import inspect
+import os
 import sys
-from typing import Annotated
+import typing
+from collections.abc import Callable
+from typing import Annotated, Any
 
 import typer
 
 from focalcal import __version__
-from focalcal.errors import FocalcalError
+from focalcal.cli import _console
+from focalcal.errors import FileFormatError, FocalcalError, InputError, MissingExtraError
 
-COMMANDS = ("evaluate", "train", "predict", "curvature", "fit", "apply", "methods")
+COMMANDS = ("evaluate", "train", "predict", "curvature", "fit", "apply", "methods", "doctor")
 """Command modules of this package, in the order of `--help`; each has `register(app)`."""
 
-app = typer.Typer(
+BAD_INPUT = (
+    InputError,
+    FileFormatError,
+    MissingExtraError,
+    FileNotFoundError,
+    FileExistsError,
+    IsADirectoryError,
+    NotADirectoryError,
+    PermissionError,
+)
+"""What the person at the keyboard can mend: exit code 2. Any other expected error is 1."""
+
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors (and JSON) only.")]
+
+
+class App(typer.Typer):
+    """A Typer whose every command also takes `--quiet`."""
+
+    def command(self, *args: Any, **options: Any) -> Callable[[Callable], Callable]:
+        register = super().command(*args, **options)
+        return lambda function: register(_with_quiet(function))
+
+
+def _with_quiet(function: Callable) -> Callable:
+    @functools.wraps(function)
+    def run(*args: Any, quiet: bool = False, **options: Any) -> Any:
+        with _console.quietly(quiet):
+            return function(*args, **options)
+
+    # Typer reads types from the signature and from the annotations; both must be resolved.
+    hints = typing.get_type_hints(function, include_extras=True) | {"quiet": Quiet}
+    given = inspect.signature(function).parameters
+    option = inspect.Parameter("quiet", inspect.Parameter.KEYWORD_ONLY, default=False)
+    parameters = [
+        parameter.replace(annotation=hints.get(parameter.name, parameter.annotation))
+        for parameter in (*given.values(), option)
+    ]
+    run.__signature__ = inspect.Signature(parameters)
+    run.__annotations__ = hints
+    return run
+
+
+app = App(
     name="focalcal",
     help="Classifier confidences you can trust: measure, calibrate, train, explain, show.",
+    epilog="Exit codes: 0 done, 1 the work failed, 2 bad input or usage, 130 interrupted.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -46,12 +98,39 @@ for _name in COMMANDS:
 
 
 def main() -> None:
-    """Run the command line; expected failures become one line on stderr and exit code 2."""
+    """Run the command line; expected failures become one line on stderr and an exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(
+                errors="replace"
+            )  # a terminal without UTF-8 shows ?, not a traceback
     try:
-        app()
-    except KeyboardInterrupt:
+        code = app(standalone_mode=False, prog_name="focalcal")
+    except (KeyboardInterrupt, typer.Abort):
+        code = 130
+    except BrokenPipeError:
+        # The reader has gone (`focalcal ... | head`); Python must not flush into the closed pipe.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 0
+    except typer.BadParameter.__base__ as error:  # UsageError, wherever this typer keeps it
+        code = _usage_error(error)
+    except (FocalcalError, OSError, MemoryError) as error:
+        _complain(str(error) or "out of memory")
+        code = 2 if isinstance(error, BAD_INPUT) else 1
+    if code == 130:
         sys.stderr.write("interrupted\n")
-        sys.exit(130)
-    except (FocalcalError, OSError) as error:
-        sys.stderr.write(f"focalcal: error: {error}\n")
-        sys.exit(2)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _usage_error(error: Any) -> int:
+    context = getattr(error, "ctx", None)
+    if type(error).__name__ == "NoArgsIsHelpError":
+        error.show()
+        return error.exit_code
+    path = context.command_path if context is not None else "focalcal"
+    _complain(f"{error.format_message().rstrip('.')}; see {path} --help")
+    return error.exit_code
+
+
+def _complain(message: str) -> None:
+    sys.stderr.write(f"focalcal: error: {' '.join(message.split())}\n")

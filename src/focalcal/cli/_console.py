@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import json
 import sys
 from collections.abc import Callable, Iterator
@@ -10,10 +11,26 @@ from typing import Any
 
 from rich.console import Console
 
+_QUIET = contextvars.ContextVar("quiet", default=False)
+
+
+@contextlib.contextmanager
+def quietly(quiet: bool) -> Iterator[None]:
+    """While this is open and `quiet`, text for people and progress are not printed."""
+    token = _QUIET.set(quiet)
+    try:
+        yield
+    finally:
+        _QUIET.reset(token)
+
+
+def is_quiet() -> bool:
+    return _QUIET.get()
+
 
 def out() -> Console:
-    """Standard output; rich drops colours by itself where it is not a terminal."""
-    return Console(highlight=False)
+    """Standard output; rich drops colours by itself off a terminal and where NO_COLOR is set."""
+    return Console(highlight=False, quiet=is_quiet())
 
 
 def print_json(record: Any) -> None:
@@ -33,7 +50,7 @@ def progress(what: str) -> Iterator[Callable[[float], None]]:
         TimeRemainingColumn(),
         console=console,
         transient=True,
-        disable=not console.is_terminal,
+        disable=is_quiet() or not console.is_terminal,
     ) as bar:
         task = bar.add_task(what, total=1.0)
         yield lambda fraction: bar.update(task, completed=fraction)
@@ -43,7 +60,7 @@ def progress(what: str) -> Iterator[Callable[[float], None]]:
 def working(what: str) -> Iterator[None]:
     """A spinner on stderr, and only on a terminal, while something of unknown length runs."""
     console = Console(stderr=True)
-    if not console.is_terminal:
+    if is_quiet() or not console.is_terminal:
         yield
         return
     with console.status(what):

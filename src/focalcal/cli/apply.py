@@ -27,6 +27,7 @@ def apply(
     floor: Annotated[
         float | None, typer.Option(help="Smallest probability, for files with zeros.")
     ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
     """Write calibrated probabilities, with the labels if there are any, in the same row order."""
     from focalcal.calibrators import load
@@ -48,4 +49,7 @@ def apply(
         probs=fitted.predict_proba(given.as_logits(floor)),
         provenance={**given.provenance, "calibrator": step},
     ).save(output)
+    if json:
+        _console.print_json({"file": str(output), "method": fitted.method, "n": given.n})
+        return
     _console.out().print(f"{given.n} rows calibrated by {fitted.method}, saved to {output}")

@@ -167,7 +167,9 @@ def _progress() -> Iterator[Callable[[str, float], None]]:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-    console = Console(stderr=True)
+    from focalcal.cli._console import is_quiet
+
+    console = Console(stderr=True, quiet=is_quiet())
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     tasks: dict[str, Any] = {}
     with Progress(

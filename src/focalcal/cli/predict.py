@@ -29,10 +29,11 @@ def register(app: typer.Typer) -> None:
             raise MissingExtraError(error.name or "torch", "torch", "predicting") from error
         predictions = predict_run(run, split, data_dir=data, device=device)
         predictions.save(output)
-        if json_output:
-            from focalcal.cli._console import print_json
+        from focalcal.cli._console import out, print_json
 
+        if json_output:
             record = {"output": str(output), "split": split, "n": predictions.n}
             print_json(record | {"n_classes": predictions.n_classes})
         else:
-            typer.echo(f"{predictions.n} predictions of {predictions.n_classes} classes: {output}")
+            text = f"{predictions.n} predictions of {predictions.n_classes} classes: {output}"
+            out().print(text, soft_wrap=True, markup=False)

@@ -74,6 +74,8 @@ def register(app: typer.Typer) -> None:
             from focalcal.training.loop import train as run
         except ModuleNotFoundError as error:
             raise MissingExtraError(error.name or "torch", "torch", "training") from error
+        from focalcal.cli._console import is_quiet
+
         by_name = _varied(_configs(recipes or [], changes), vary or [])
         configs, folders = list(by_name.values()), _folders(list(by_name), out)
         if len(configs) > 1:
@@ -91,7 +93,7 @@ def register(app: typer.Typer) -> None:
             folders[0],
             device=device,
             stop_after=stop_after,
-            progress=not json_output,
+            progress=not (json_output or is_quiet()),
             tensorboard=tensorboard,
         )
         _print([side_by_side.summary(result.folder)], json_output)

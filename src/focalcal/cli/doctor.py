@@ -1,0 +1,149 @@
+"""`focalcal doctor`: what is installed, what is missing, what the machine offers."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import re
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from focalcal.cli import _console
+
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+NOT_FOR_USERS = ("all", "dev", "docs")
+"""Extras that only gather others or serve the development of this package."""
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(doctor)
+
+
+def doctor(
+    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+) -> None:
+    """Show versions, optional parts, GPU and threads; exit code 1 if something needed is absent."""
+    with _console.working("looking around"):
+        record = examine()
+    if json:
+        _console.print_json(record)
+    else:
+        _show(record)
+    if any(not part["ok"] for part in record["needed"]):
+        raise typer.Exit(1)
+
+
+def examine() -> dict[str, Any]:
+    """Everything the command shows, ready for JSON."""
+    from focalcal.provenance import provenance
+
+    gpu = _gpu()  # first: provenance names a GPU only if torch is imported
+    origin = provenance()
+    needed, extras = _requirements(importlib.metadata.requires("focalcal") or [])
+    return {
+        "focalcal": origin["focalcal"],
+        "commit": origin["commit"],
+        "location": str(Path(__file__).parents[1]),
+        "python": origin["python"],
+        "platform": platform.platform(),
+        "needed": needed,
+        "extras": extras,
+        "hardware": origin["hardware"],
+        "gpu": gpu,
+        "threads": _threads(),
+    }
+
+
+def _requirements(lines: list[str]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """The core's packages, and per extra its packages, each with the version found."""
+    needed, extras = [], {}
+    for line in lines:
+        name = re.match(r"[\w.-]+", line)[0]
+        least = re.search(r">=\s*([\d.]+)", line.split(";")[0])
+        part = _installed(name, least[1] if least else "0")
+        extra = re.search(r"extra == ['\"]([\w-]+)['\"]", line)
+        if extra is None:
+            needed.append(part)
+        elif extra[1] not in NOT_FOR_USERS:
+            extras.setdefault(extra[1], []).append(part)
+    return needed, extras
+
+
+def _installed(name: str, least: str) -> dict[str, Any]:
+    try:
+        version = importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        version = None
+    ok = version is not None and _numbers(version) >= _numbers(least)
+    return {"package": name, "version": version, "least": least, "ok": ok}
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.match(r"\d+(\.\d+)*", version)[0].split("."))
+
+
+def _gpu() -> str | None:
+    """Name and memory of the first GPU that torch can use; None without torch or GPU."""
+    if importlib.util.find_spec("torch") is None:
+        return None
+    import torch
+
+    if not torch.cuda.is_available():
+        return None
+    properties = torch.cuda.get_device_properties(0)
+    return f"{properties.name}, {properties.total_memory / 2**30:.0f} GiB"
+
+
+def _threads() -> dict[str, Any]:
+    """Cores this process may use, and how many threads the numerical libraries will start."""
+    import scipy.linalg  # noqa: F401  its BLAS must be loaded to be seen
+    from threadpoolctl import threadpool_info
+
+    record: dict[str, Any] = {
+        "cores": os.cpu_count(),
+        "usable_cores": len(os.sched_getaffinity(0))
+        if hasattr(os, "sched_getaffinity")
+        else os.cpu_count(),
+        "blas": max((pool["num_threads"] for pool in threadpool_info()), default=1),
+        "environment": {v: os.environ[v] for v in THREAD_VARIABLES if v in os.environ},
+    }
+    if importlib.util.find_spec("torch") is not None:
+        import torch
+
+        record["torch"] = torch.get_num_threads()
+    return record
+
+
+def _show(record: dict[str, Any]) -> None:
+    from rich.markup import escape
+
+    console = _console.out()
+    commit = f" ({record['commit']})" if record["commit"] else ""
+    console.print(f"focalcal {record['focalcal']}{commit}, Python {record['python']}")
+    console.print(f"  at {record['location']}, on {record['platform']}", soft_wrap=True)
+    for part in record["needed"]:
+        if not part["ok"]:
+            found = part["version"] or "nothing"
+            console.print(
+                f"  needs {part['package']} >= {part['least']}, found {found}", style="red"
+            )
+    for extra, parts in record["extras"].items():
+        missing = [p["package"] for p in parts if not p["ok"]]
+        if missing:
+            hint = escape(f"pip install 'focalcal[{extra}]'")
+            state = f"absent ({', '.join(missing)}): {hint}"
+        else:
+            state = ", ".join(f"{p['package']} {p['version']}" for p in parts)
+        console.print(f"  {extra:<10} {state}", soft_wrap=True)
+    threads = record["threads"]
+    torch = f", torch {threads['torch']}" if "torch" in threads else ""
+    set_by = "".join(f", {name}={value}" for name, value in threads["environment"].items())
+    console.print(f"  gpu        {record['gpu'] or 'none that torch can use'}")
+    console.print(
+        f"  threads    {threads['usable_cores']} of {threads['cores']} cores usable; "
+        f"BLAS {threads['blas']}{torch}{set_by}"
+    )

@@ -1,0 +1,150 @@
+"""What every command shares: exit codes, one-line errors, --quiet, --json, completion, colours."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import typer
+from typer.testing import CliRunner
+
+import focalcal.cli
+from focalcal import __version__
+from focalcal.cli import COMMANDS, _console, app
+
+runner = CliRunner()
+every_command = pytest.mark.parametrize("name", COMMANDS)
+
+
+def run(*arguments, code=None, **environment):
+    """The real command, or main() after `code`, in its own process: (exit code, out, err)."""
+    start = ["-m", "focalcal"] if code is None else ["-c", f"from focalcal.cli import *\n{code}"]
+    done = subprocess.run(
+        [sys.executable, *start, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **environment},
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_version():
+    result = runner.invoke(app, ["--version"])
+    assert (result.exit_code, result.stdout) == (0, f"focalcal {__version__}\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nonsense"], "No such command 'nonsense'; see focalcal --help"),
+        (["evaluate"], "Missing argument"),
+        (["methods", "--jsno"], "--json"),
+        (["evaluate", "nowhere.npz"], "no file at nowhere.npz"),
+    ],
+)
+def test_bad_input_is_one_line_with_a_hint_and_code_two(arguments, message, capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["focalcal", *arguments])
+    with pytest.raises(SystemExit) as stop:
+        focalcal.cli.main()
+    out, err = capsys.readouterr()
+    assert (stop.value.code, out) == (2, "")
+    assert err.startswith("focalcal: error: ")
+    assert message in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("raised", "expected"),
+    [
+        ("KeyboardInterrupt()", (130, "interrupted\n")),
+        ("InputError('bad value')", (2, "focalcal: error: bad value\n")),
+        ("FocalcalError('no\\nluck')", (1, "focalcal: error: no luck\n")),
+        ("OSError(28, 'No space left')", (1, "focalcal: error: [Errno 28] No space left\n")),
+        ("PermissionError(13, 'denied')", (2, "focalcal: error: [Errno 13] denied\n")),
+        ("MemoryError()", (1, "focalcal: error: out of memory\n")),
+        ("typer.Exit(1)", (1, "")),
+    ],
+)
+def test_exit_codes(raised, expected, capsys, monkeypatch):
+    def fail(**_):
+        raise eval(raised, vars(focalcal.cli))
+
+    lone = typer.Typer(pretty_exceptions_enable=False)
+    lone.command()(lambda: fail())
+    monkeypatch.setattr(focalcal.cli, "app", lone)
+    monkeypatch.setattr(sys, "argv", ["focalcal"])
+    with pytest.raises(SystemExit) as stop:
+        focalcal.cli.main()
+    assert (stop.value.code, capsys.readouterr().err) == expected
+
+
+def test_an_interrupt_signal_ends_with_130():
+    code = "import signal\napp.command('wait')(lambda: os.kill(os.getpid(), signal.SIGINT))\nmain()"
+    assert run("wait", code=code) == (130, "", "interrupted\n")
+
+
+def test_a_reader_that_leaves_is_no_error():
+    shell = f"{sys.executable} -m focalcal methods | head -n 1; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", shell], capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1] == "0"
+    assert done.stderr == ""
+
+
+def test_without_arguments_the_help_is_shown():
+    code, out, err = run()
+    assert code == 2
+    for name in COMMANDS:
+        assert name in out + err
+
+
+@every_command
+def test_every_command_has_help_json_and_quiet(name):
+    result = runner.invoke(app, [name, "--help"], env={"COLUMNS": "120"})
+    assert result.exit_code == 0
+    assert "--json" in result.stdout
+    assert "--quiet" in result.stdout
+
+
+def test_quiet_prints_nothing_but_json(tmp_path, rng):
+    file = tmp_path / "p.npz"
+    np.savez(file, logits=rng.normal(size=(60, 3)), labels=rng.integers(0, 3, 60))
+    silent = runner.invoke(app, ["fit", str(file), "-o", str(tmp_path / "c.json"), "--quiet"])
+    assert (silent.exit_code, silent.output) == (0, "")
+    assert (tmp_path / "c.json").is_file()
+    spoken = runner.invoke(app, ["methods", "--quiet", "--json"])
+    assert spoken.stdout.startswith("[")
+    assert runner.invoke(app, ["methods"]).stdout  # the setting does not outlive its command
+
+
+@pytest.mark.parametrize("arguments", [["methods"], ["--help"]])
+def test_no_escape_codes_off_a_terminal(arguments):
+    assert "\x1b[" not in "".join(run(*arguments)[1:])
+
+
+def test_no_color_is_obeyed_on_a_terminal(monkeypatch):
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("FORCE_COLOR", "1")  # rich: draw as on a terminal
+    console = _console.out()
+    with console.capture() as captured:
+        console.print("[red]x[/red]", end="")
+    assert captured.get() == "x"
+
+
+def test_a_terminal_without_unicode_gets_no_traceback():
+    code, out, err = run("methods", PYTHONIOENCODING="ascii")
+    assert (code, err) == (0, "")
+    assert "temperature" in out
+
+
+def test_shell_completion_can_be_installed():
+    code, out, _ = run(_FOCALCAL_COMPLETE="source_bash")
+    assert code == 0
+    assert "complete -o default -F _focalcal_completion focalcal" in out
+
+
+def test_completion_offers_the_commands():
+    words = {"_FOCALCAL_COMPLETE": "complete_bash", "COMP_WORDS": "focalcal e", "COMP_CWORD": "1"}
+    assert "evaluate" in run(**words)[1]

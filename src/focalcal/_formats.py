@@ -113,7 +113,8 @@ def _write_npz(path: Path, table: Table, metadata: dict[str, Any]) -> None:
     np.savez_compressed(path, **table, **extra)
 
 
-def _pyarrow() -> Any:
+def pyarrow_module() -> Any:
+    """pyarrow with its parquet part; MissingExtraError where it is not installed."""
     try:
         import pyarrow
         import pyarrow.parquet
@@ -123,7 +124,7 @@ def _pyarrow() -> Any:
 
 
 def _read_parquet(path: Path) -> tuple[Table, dict[str, Any]]:
-    pyarrow = _pyarrow()
+    pyarrow = pyarrow_module()
     try:
         arrow = pyarrow.parquet.read_table(path)
     except (pyarrow.ArrowException, OSError) as error:
@@ -140,7 +141,7 @@ def _read_parquet(path: Path) -> tuple[Table, dict[str, Any]]:
 
 def column_to_numpy(column: Any, where: str) -> np.ndarray:
     """A pyarrow column as (N,) or, for list columns of one length, (N, K); nulls are errors."""
-    pyarrow = _pyarrow()
+    pyarrow = pyarrow_module()
     column = column.combine_chunks() if isinstance(column, pyarrow.ChunkedArray) else column
     if isinstance(column, pyarrow.ChunkedArray):  # combine_chunks keeps huge columns chunked
         column = pyarrow.concat_arrays(column.chunks)
@@ -171,13 +172,13 @@ def column_to_numpy(column: Any, where: str) -> np.ndarray:
 
 
 def _check_number_type(kind: Any, where: str) -> None:
-    types = _pyarrow().types
+    types = pyarrow_module().types
     if not (types.is_floating(kind) or types.is_integer(kind) or types.is_boolean(kind)):
         raise FileFormatError(f"{where}: expected numbers, got {kind}; convert the column")
 
 
 def _write_parquet(path: Path, table: Table, metadata: dict[str, Any]) -> None:
-    pyarrow = _pyarrow()
+    pyarrow = pyarrow_module()
     columns = {name: numpy_to_column(values) for name, values in table.items()}
     arrow = pyarrow.table(columns)
     if metadata:
@@ -187,7 +188,7 @@ def _write_parquet(path: Path, table: Table, metadata: dict[str, Any]) -> None:
 
 def numpy_to_column(values: np.ndarray) -> Any:
     """(N,) as a plain column, (N, K) as a fixed-size list column."""
-    pyarrow = _pyarrow()
+    pyarrow = pyarrow_module()
     if values.ndim == 1:
         return pyarrow.array(values)
     flat = pyarrow.array(np.ascontiguousarray(values).reshape(-1))

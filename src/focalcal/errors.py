@@ -22,10 +22,18 @@ class MissingExtraError(FocalcalError, ImportError):
     """An optional dependency that is not installed."""
 
     def __init__(self, package: str, extra: str, purpose: str) -> None:
+        self._given = (package, extra, purpose)
         super().__init__(
             f"{purpose} needs {package}, which is not installed; "
             f"install it with: pip install 'focalcal[{extra}]'"
         )
+
+    def __reduce__(self) -> tuple[type, tuple[str, str, str]]:
+        return type(self), self._given  # it crosses processes: a cluster's worker may lack a part
+
+
+class EngineError(FocalcalError, RuntimeError):
+    """A cluster that cannot be reached, or that failed while it worked."""
 
 
 class FitWarning(UserWarning):

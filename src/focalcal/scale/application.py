@@ -1,0 +1,113 @@
+"""A calibrator applied to predictions of any number, file by file."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from focalcal._files import atomic_path
+from focalcal._formats import numpy_to_column, pyarrow_module
+from focalcal.calibrators import Calibrator
+from focalcal.errors import InputError
+from focalcal.scale.engines import Engine, Progress, StreamEngine
+from focalcal.scale.fitting import add
+from focalcal.scale.source import Partition, Source, open_parquet
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """One file to read, its row groups, and the file to write."""
+
+    partitions: tuple[Partition, ...]
+    output: str
+
+
+def apply(
+    source: Source,
+    calibrator: Calibrator,
+    out: str | Path,
+    engine: Engine | None = None,
+    *,
+    floor: float | None = None,
+    progress: Progress | None = None,
+) -> list[Path]:
+    """Write calibrated probabilities of every file of the source under the folder `out`.
+
+    Each output has the name, the row groups and the row order of its input. The column `probs`
+    takes the place of the logits (or probabilities); all other columns are kept. Every file appears
+    whole or not at all, and a second run writes the same bytes. One input file may also be given
+    an output file (`out` ends in .parquet). Returns the files written.
+    """
+    if calibrator.n_classes_ != source.n_classes:
+        raise InputError(
+            f"expected predictions of {calibrator.n_classes_} classes, as fitted, "
+            f"got {source.n_classes}"
+        )
+    engine = engine or StreamEngine()
+    outputs = output_paths(source.paths, out)
+    tasks = [
+        Task(tuple(p for p in source.partitions if p.path == path), str(output))
+        for path, output in zip(source.paths, outputs)
+    ]
+    work = partial(calibrate_file, calibrator=calibrator, floor=floor)
+    rows = engine.map_reduce(work, tasks, add, progress)
+    if rows != source.n:
+        raise InputError(f"expected {source.n} rows, wrote {rows}; did the files change meanwhile?")
+    return outputs
+
+
+def output_paths(inputs: Sequence[str], out: str | Path) -> list[Path]:
+    """Where each file goes: its path below the inputs' common folder, under `out`."""
+    out = Path(out).absolute()
+    if out.suffix == ".parquet":
+        if len(inputs) > 1:
+            raise InputError(f"expected a folder for {len(inputs)} files, got {out.name}")
+        outputs = [out]
+    else:
+        common = os.path.commonpath([str(Path(name).parent) for name in inputs])
+        outputs = [out / Path(name).relative_to(common) for name in inputs]
+    same = {Path(name).resolve() for name in inputs} & {path.resolve() for path in outputs}
+    if same:
+        raise InputError(
+            f"expected outputs apart from the inputs, got {sorted(same)[0]} as both; "
+            "give another folder"
+        )
+    return outputs
+
+
+def calibrate_file(task: Task, calibrator: Calibrator, floor: float | None) -> int:
+    """Write one output file; returns its rows."""
+    first = task.partitions[0]
+    rows = 0
+    with open_parquet(first.path) as file, atomic_path(task.output) as temporary:
+        writer = None
+        try:
+            for partition in task.partitions:
+                table = file.read_row_group(partition.row_group, use_threads=False)
+                table = _calibrated(table, partition, calibrator, floor)
+                if writer is None:
+                    writer = pyarrow_module().parquet.ParquetWriter(temporary, table.schema)
+                writer.write_table(table, row_group_size=max(1, table.num_rows))
+                rows += table.num_rows
+        finally:
+            if writer is not None:
+                writer.close()
+    return rows
+
+
+def _calibrated(table: Any, partition: Partition, calibrator: Calibrator, floor: Any) -> Any:
+    predictions = partition.predictions(table, 0)
+    probs = calibrator.predict_proba(predictions.as_logits(floor))
+    replaced = partition.columns.values
+    if "probs" in table.column_names and "probs" not in replaced:
+        raise InputError(
+            f"{partition.path}: expected no other column 'probs', got one; name it with "
+            "--probs-key to calibrate it, or rename it"
+        )
+    place = table.column_names.index(replaced[0])
+    table = table.drop_columns(list(replaced))
+    return table.add_column(place, "probs", numpy_to_column(probs))

@@ -1,0 +1,244 @@
+"""Who does the work: threads of this machine, or a Dask cluster. Engines know only map and merge.
+
+Partial results are merged in a fixed tree over the partitions in order, so every engine gives the
+same bits, whichever worker did what, and however often.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Generic, Protocol, TypeVar
+
+from focalcal._blocks import available_cores
+from focalcal.errors import EngineError, FocalcalError, InputError, MissingExtraError
+
+P = TypeVar("P")
+T = TypeVar("T")
+Progress = Callable[[float], None]
+
+FAN_IN = 16
+"""Partial results merged at a time."""
+MAX_TASKS = 10_000
+"""More partitions than this are bundled: a scheduler should not see millions of tasks."""
+ENGINES = ("stream", "dask")
+
+
+class Engine(Protocol):
+    """`passes` counts the calls of map_reduce: each reads every partition once."""
+
+    passes: int
+
+    def map_reduce(
+        self,
+        function: Callable[[P], T],
+        partitions: Sequence[P],
+        merge: Callable[[T, T], T],
+        progress: Progress | None = None,
+    ) -> T:
+        """`merge` over `function` of every partition. `merge` must not change its arguments."""
+        ...
+
+
+class StreamEngine:
+    """Threads of this machine; at most two partitions per thread are under way at a time.
+
+    >>> StreamEngine().map_reduce(abs, [-1, -2, -3], lambda a, b: a + b)
+    6
+    """
+
+    def __init__(self, threads: int | None = None) -> None:
+        self.threads = available_cores() if threads is None else threads
+        if self.threads < 1:
+            raise InputError(f"expected at least one thread, got {threads}")
+        self.passes = 0
+
+    def map_reduce(
+        self,
+        function: Callable[[P], T],
+        partitions: Sequence[P],
+        merge: Callable[[T, T], T],
+        progress: Progress | None = None,
+    ) -> T:
+        self.passes += 1
+        bundles = bundle(partitions)
+        tree: _Tree[T] = _Tree(merge)
+        waiting: deque[Any] = deque()
+        pool = ThreadPoolExecutor(self.threads)
+        try:
+            for i, part in enumerate(bundles):
+                waiting.append(pool.submit(_run, function, merge, part))
+                if len(waiting) >= 2 * self.threads:
+                    tree.add(waiting.popleft().result())
+                    _tick(progress, i / len(bundles))
+            while waiting:
+                tree.add(waiting.popleft().result())
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+        _tick(progress, 1.0)
+        return tree.result()
+
+
+class DaskEngine:
+    """A Dask cluster: the given scheduler, or a cluster of this machine, one process per core.
+
+    Use it as a context manager. Workers must see the files under the same paths. A worker that
+    dies is replaced by Dask and its partitions are done again; the result is the same.
+    """
+
+    def __init__(self, scheduler: str | None = None, workers: int | None = None) -> None:
+        self._distributed = _distributed()
+        self._cluster = None
+        self.passes = 0
+        try:
+            if scheduler is None:
+                self._cluster = self._distributed.LocalCluster(
+                    n_workers=workers or available_cores(),
+                    threads_per_worker=1,
+                    dashboard_address=None,
+                )
+            self.client = self._distributed.Client(self._cluster or scheduler)
+        except (OSError, TimeoutError, ValueError) as error:
+            self.close()
+            raise EngineError(
+                f"expected a Dask scheduler at {scheduler or 'this machine'}, got: {error}; "
+                "check the address and that the scheduler runs"
+            ) from error
+
+    def __enter__(self) -> DaskEngine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Leave the cluster; one started here is stopped."""
+        for part in (getattr(self, "client", None), self._cluster):
+            if part is not None:
+                # A scheduler that is already gone cannot be said goodbye to.
+                with contextlib.suppress(OSError, TimeoutError):
+                    part.close(timeout=5)
+
+    def map_reduce(
+        self,
+        function: Callable[[P], T],
+        partitions: Sequence[P],
+        merge: Callable[[T, T], T],
+        progress: Progress | None = None,
+    ) -> T:
+        self.passes += 1
+        futures: list[Any] = []
+        try:
+            run = self.client.submit
+            futures = [run(_run, function, merge, b, pure=False) for b in bundle(partitions)]
+            while len(futures) > 1:
+                groups = [futures[i : i + FAN_IN] for i in range(0, len(futures), FAN_IN)]
+                # The leaves are let go here: a merged partial result frees their memory.
+                futures = [run(_fold, merge, group, pure=False) for group in groups]
+                if len(futures) > 1:
+                    self._wait(futures, progress)
+            result = futures[0].result()
+        except FocalcalError:
+            raise
+        except KeyboardInterrupt:
+            self.client.cancel(futures)
+            raise
+        except self._failures() as error:
+            raise EngineError(
+                f"the Dask cluster failed ({type(error).__name__}: {error}); nothing partial was "
+                "written: check the scheduler and its workers' logs, then run again"
+            ) from error
+        _tick(progress, 1.0)
+        return result
+
+    def _wait(self, futures: list[Any], progress: Progress | None) -> None:
+        for i, future in enumerate(self._distributed.as_completed(futures)):
+            if future.status == "error":
+                future.result()
+            _tick(progress, (i + 1) / (len(futures) + 1))
+
+    def _failures(self) -> tuple[type[BaseException], ...]:
+        from concurrent.futures import CancelledError
+
+        client, scheduler = self._distributed.client, self._distributed.scheduler
+        names = ("FutureCancelledError", "FuturesCancelledError", "ClosedClientError")
+        own = [getattr(client, name) for name in names if hasattr(client, name)]
+        return (*own, CancelledError, scheduler.KilledWorker, OSError, TimeoutError)
+
+
+@contextlib.contextmanager
+def open_engine(name: str = "stream", scheduler: str | None = None) -> Iterator[Engine]:
+    """An engine by its name on the command line; a scheduler's address needs Dask."""
+    if name not in ENGINES:
+        raise InputError(f"expected an engine of {', '.join(ENGINES)}; got {name!r}")
+    if name == "stream":
+        if scheduler is not None:
+            raise InputError(f"expected --engine dask with the scheduler {scheduler}, got stream")
+        yield StreamEngine()
+        return
+    with DaskEngine(scheduler) as engine:
+        yield engine
+
+
+def bundle(partitions: Sequence[P]) -> list[tuple[P, ...]]:
+    """At most MAX_TASKS runs of partitions, in order."""
+    size = -(-len(partitions) // MAX_TASKS)
+    return [tuple(partitions[i : i + size]) for i in range(0, len(partitions), size)]
+
+
+def _run(function: Callable[[P], T], merge: Callable[[T, T], T], parts: tuple[P, ...]) -> T:
+    return _fold(merge, map(function, parts))
+
+
+def _fold(merge: Callable[[T, T], T], parts: Any) -> T:
+    parts = iter(parts)
+    total = next(parts)
+    for part in parts:
+        total = merge(total, part)
+    return total
+
+
+class _Tree(Generic[T]):
+    """The merge tree of a stream of results, of which only one per level and group is held."""
+
+    def __init__(self, merge: Callable[[T, T], T]) -> None:
+        self._merge = merge
+        self._levels: list[tuple[T, int] | None] = []
+
+    def add(self, part: T, level: int = 0) -> None:
+        if level == len(self._levels):
+            self._levels.append(None)
+        held = self._levels[level]
+        total, count = (part, 1) if held is None else (self._merge(held[0], part), held[1] + 1)
+        self._levels[level] = (total, count)
+        if count == FAN_IN:
+            self._levels[level] = None
+            self.add(total, level + 1)
+
+    def result(self) -> T:
+        level = 0
+        while level < len(self._levels):
+            held = self._levels[level]
+            above = any(x is not None for x in self._levels[level + 1 :])
+            if held is not None and not above:
+                return held[0]
+            if held is not None:
+                self._levels[level] = None
+                self.add(held[0], level + 1)
+            level += 1
+        raise InputError("expected at least one partition, got none")
+
+
+def _tick(progress: Progress | None, fraction: float) -> None:
+    if progress is not None:
+        progress(fraction)
+
+
+def _distributed() -> Any:
+    try:
+        import distributed
+    except ImportError as error:
+        raise MissingExtraError("dask.distributed", "dask", "the dask engine") from error
+    return distributed

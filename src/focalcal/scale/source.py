@@ -1,0 +1,242 @@
+"""Where predictions too many to hold come from: parquet files, cut into their row groups."""
+
+from __future__ import annotations
+
+import dataclasses
+import glob
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from focalcal._formats import METADATA, column_to_numpy, pyarrow_module
+from focalcal.errors import FileFormatError, InputError
+from focalcal.predictions import Predictions
+
+BATCH_ELEMENTS = 2**21
+"""Numbers decoded at a time: a row group of any size needs no more memory than this."""
+_SAMPLED_GROUPS = 32
+
+
+@dataclasses.dataclass(frozen=True)
+class Columns:
+    """Which columns of a file hold the logits (or probabilities) and the labels.
+
+    values: one list column, or one column per class in class order.
+    """
+
+    values: tuple[str, ...]
+    are_logits: bool
+    labels: str | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Partition:
+    """One row group of one file; `n_classes` is what the whole source has."""
+
+    path: str
+    row_group: int
+    rows: int
+    columns: Columns
+    n_classes: int = 0
+
+    def batches(self, rows: int | None = None) -> Iterator[Predictions]:
+        """Its predictions in order, checked, a bounded number of rows at a time."""
+        wanted = [*self.columns.values, *filter(None, [self.columns.labels])]
+        size = rows or max(1, BATCH_ELEMENTS // max(self.n_classes, len(self.columns.values)))
+        start = 0
+        with open_parquet(self.path) as file:
+            try:
+                for batch in file.iter_batches(
+                    size, row_groups=[self.row_group], columns=wanted, use_threads=False
+                ):
+                    yield self.predictions(batch, start)
+                    start += batch.num_rows
+            except (pyarrow_module().ArrowException, OSError) as error:
+                raise FileFormatError(
+                    f"{self.path}: row group {self.row_group} cannot be read ({error}); "
+                    "it may be damaged, write it again"
+                ) from error
+
+    def predictions(self, batch: Any, start: int) -> Predictions:
+        """A record batch or table of this row group as checked predictions."""
+        where = f"{self.path}, row group {self.row_group}, from row {start}"
+        names = self.columns.values
+        arrays = [column_to_numpy(batch.column(n), f"{where}: column {n!r}") for n in names]
+        # One column per class is stacked class by class, the order in which passes read it.
+        values = arrays[0] if len(arrays) == 1 else np.stack(arrays).T
+        labels = None
+        if self.columns.labels is not None:
+            labels = column_to_numpy(batch.column(self.columns.labels), f"{where}: labels")
+        try:
+            if self.columns.are_logits:
+                found = Predictions(logits=values, labels=labels)
+            else:
+                found = Predictions(probs=values, labels=labels)
+        except InputError as error:
+            raise InputError(f"{where}: {error}") from error
+        if self.n_classes and found.n_classes != self.n_classes:
+            raise InputError(
+                f"{where}: expected {self.n_classes} classes, as in the first file, "
+                f"got {found.n_classes}"
+            )
+        return found
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """Predictions in parquet files, in the order of their names and rows.
+
+    partitions: the row groups, empty ones left out; n: rows in all.
+    """
+
+    partitions: tuple[Partition, ...]
+    n_classes: int
+    n: int
+
+    @classmethod
+    def open(
+        cls,
+        where: str | Path | Sequence[str | Path],
+        *,
+        logits_key: str | None = None,
+        probs_key: str | None = None,
+        labels_key: str | None = None,
+        labels_required: bool = True,
+    ) -> Self:
+        """Read the footers of parquet files given as paths, folders or patterns ('p/*.parquet').
+
+        A matrix is a list column, a fixed-size list column or one column per class, `logits_0`,
+        `logits_1`, …; every file must have the same. Keys name other columns.
+        """
+        paths = find_files(where)
+        partitions: list[Partition] = []
+        for path in paths:
+            with open_parquet(path) as file:
+                columns = _columns(
+                    path, file.schema_arrow, logits_key, probs_key, labels_key, labels_required
+                )
+                if partitions and columns != partitions[0].columns:
+                    raise FileFormatError(
+                        f"{path}: expected the columns of {partitions[0].path}, "
+                        f"{partitions[0].columns}, got {columns}; read such files apart"
+                    )
+                meta = file.metadata
+                partitions += [
+                    Partition(path, i, meta.row_group(i).num_rows, columns)
+                    for i in range(meta.num_row_groups)
+                ]
+        partitions = [p for p in partitions if p.rows]
+        if not partitions:
+            raise FileFormatError(f"expected predictions in {where}, got files without rows")
+        first = next(partitions[0].batches(rows=1))
+        partitions = [dataclasses.replace(p, n_classes=first.n_classes) for p in partitions]
+        return cls(tuple(partitions), first.n_classes, sum(p.rows for p in partitions))
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The files, each once, in order."""
+        return tuple(dict.fromkeys(p.path for p in self.partitions))
+
+    def sample(self, rows: int) -> Predictions:
+        """About `rows` rows from row groups spread evenly over the source: a start, not a result.
+
+        Reads only the beginning of each chosen row group.
+        """
+        count = min(_SAMPLED_GROUPS, len(self.partitions))
+        chosen = np.unique(np.linspace(0, len(self.partitions) - 1, count).astype(int))
+        each = max(1, -(-rows // len(chosen)))
+        parts = [next(self.partitions[i].batches(rows=each)) for i in chosen]
+        logits = parts[0].logits is not None
+        values = np.concatenate([p.logits if logits else p.probs for p in parts])
+        labels = None
+        if parts[0].labels is not None:
+            labels = np.concatenate([p.labels for p in parts])
+        if logits:
+            return Predictions(logits=values, labels=labels)
+        return Predictions(probs=values, labels=labels)
+
+
+def find_files(where: str | Path | Sequence[str | Path]) -> list[str]:
+    """Absolute paths of the parquet files that a path, a folder or a pattern names, sorted."""
+    given = [where] if isinstance(where, str | Path) else list(where)
+    found: list[str] = []
+    for item in map(str, given):
+        if Path(item).is_file():
+            names = [item]
+        elif Path(item).is_dir():
+            names = [str(p) for p in Path(item).glob("*.parquet")]
+        else:
+            names = glob.glob(item, recursive=True)  # noqa: PTH207 (Path.glob wants a folder)
+        if not names:
+            raise FileFormatError(f"no parquet files at {item}; check the path or the pattern")
+        found += sorted(str(Path(name).absolute()) for name in names)
+    wrong = [name for name in found if not name.endswith(".parquet")]
+    if wrong:
+        raise FileFormatError(
+            f"expected files ending in .parquet, got {wrong[0]}; "
+            "other formats are read whole: name one file and no engine"
+        )
+    if len(set(found)) != len(found):
+        twice = next(name for name in found if found.count(name) > 1)
+        raise InputError(f"expected each file once, got {twice} twice; its rows would count twice")
+    return found
+
+
+def open_parquet(path: str) -> Any:
+    """An open ParquetFile; FileFormatError if it is missing or damaged."""
+    pyarrow = pyarrow_module()
+    try:
+        return pyarrow.parquet.ParquetFile(path)
+    except (pyarrow.ArrowException, OSError) as error:
+        raise FileFormatError(
+            f"{path} is not a readable parquet file ({error}); it may be missing or truncated"
+        ) from error
+
+
+def _columns(
+    path: str,
+    schema: Any,
+    logits_key: str | None,
+    probs_key: str | None,
+    labels_key: str | None,
+    labels_required: bool,
+) -> Columns:
+    names = list(schema.names)
+    wide = _wide_groups(names)
+    if b"multilabel" in (schema.metadata or {}).get(METADATA.encode(), b""):
+        raise FileFormatError(f"{path}: expected a single-label task, got multilabel")
+    if logits_key is None and probs_key is None:
+        known = {*names, *wide}
+        logits_key = "logits" if "logits" in known else None
+        probs_key = "probs" if logits_key is None and "probs" in known else None
+    if (logits_key is None) == (probs_key is None):
+        raise FileFormatError(
+            f"{path}: expected 'logits' or 'probs', got columns {', '.join(names) or 'none'}; "
+            "name one with --logits-key or --probs-key"
+        )
+    key = logits_key or probs_key
+    values = (key,) if key in names else wide.get(key, ())
+    if not values:
+        raise FileFormatError(f"{path}: expected {key!r}, got columns {', '.join(names)}")
+    labels = labels_key or "labels"
+    if labels not in names:
+        if labels_required or labels_key:
+            raise FileFormatError(f"{path}: expected {labels!r}, got columns {', '.join(names)}")
+        labels = None
+    return Columns(tuple(values), logits_key is not None, labels)
+
+
+def _wide_groups(names: list[str]) -> dict[str, tuple[str, ...]]:
+    """Complete runs of columns name_0 … name_{K−1}."""
+    groups: dict[str, dict[int, str]] = {}
+    for name in names:
+        if match := re.fullmatch(r"(.+)_(\d+)", name):
+            groups.setdefault(match[1], {})[int(match[2])] = name
+    return {
+        name: tuple(members[i] for i in range(len(members)))
+        for name, members in groups.items()
+        if sorted(members) == list(range(len(members)))
+    }

@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from focalcal import calibrators
+from focalcal.errors import InputError
+from focalcal.predictions import Predictions
+from focalcal.scale import Source, apply
+from focalcal.scale.application import output_paths
+
+from .conftest import write
+
+
+@pytest.fixture(scope="module")
+def fitted(memory):
+    return calibrators.make("temperature").fit(*memory)
+
+
+@pytest.mark.parametrize("kind", ["fixed", "wide"])
+def test_keeps_partitioning_order_and_columns(memory, tmp_path, fitted, kind):
+    z, y = memory
+    source = Source.open(write(tmp_path / "in", z, y, kind))
+    written = apply(source, fitted, tmp_path / "out")
+    assert [p.name for p in written] == ["part-0.parquet", "part-1.parquet", "part-2.parquet"]
+    for before, after in zip(source.paths, written):
+        a, b = pq.ParquetFile(before), pq.ParquetFile(after)
+        assert b.schema_arrow.names == ["id", "probs", "labels"]
+        assert [a.metadata.row_group(i).num_rows for i in range(a.num_row_groups)] == [
+            b.metadata.row_group(i).num_rows for i in range(b.num_row_groups)
+        ]
+    out = Source.open(tmp_path / "out")
+    batches = [b for p in out.partitions for b in p.batches()]
+    assert np.array_equal(np.concatenate([b.probs for b in batches]), fitted.predict_proba(z))
+    ids = np.concatenate([pq.read_table(p)["id"].to_numpy() for p in written])
+    assert np.array_equal(ids, np.arange(len(y)))
+
+
+def test_a_second_run_writes_the_same_bytes(pattern, tmp_path, fitted):
+    source = Source.open(pattern)
+    first = [p.read_bytes() for p in apply(source, fitted, tmp_path / "out")]
+    assert [p.read_bytes() for p in apply(source, fitted, tmp_path / "out")] == first
+    assert len(list((tmp_path / "out").iterdir())) == 3
+
+
+def test_one_file_to_one_file(memory, tmp_path, fitted):
+    z, y = memory
+    Predictions(logits=z, labels=y).save(tmp_path / "a.parquet")
+    apply(Source.open(tmp_path / "a.parquet"), fitted, tmp_path / "b.parquet")
+    assert np.array_equal(Predictions.load(tmp_path / "b.parquet").probs, fitted.predict_proba(z))
+
+
+def test_folders_are_mirrored_and_inputs_are_safe(tmp_path):
+    inputs = [str(tmp_path / "in/a/p.parquet"), str(tmp_path / "in/b/p.parquet")]
+    out = output_paths(inputs, tmp_path / "out")
+    assert out == [tmp_path / "out/a/p.parquet", tmp_path / "out/b/p.parquet"]
+    with pytest.raises(InputError, match="expected outputs apart from the inputs"):
+        output_paths(inputs, tmp_path / "in")
+    with pytest.raises(InputError, match="expected a folder for 2 files"):
+        output_paths(inputs, tmp_path / "x.parquet")
+
+
+def test_refusals_leave_no_file(memory, tmp_path, fitted):
+    z, y = memory
+    three = Source.open(write(tmp_path / "three", z[:, :3], y % 3))
+    with pytest.raises(InputError, match="expected predictions of 4 classes, as fitted, got 3"):
+        apply(three, fitted, tmp_path / "out")
+    bad = z.copy()
+    bad[-1, 0] = np.nan
+    source = Source.open(write(tmp_path / "bad", bad, y, files=1))
+    with pytest.raises(InputError, match="expected finite logits"):
+        apply(source, fitted, tmp_path / "out")
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_another_probs_column_is_refused(memory, tmp_path, fitted):
+    import pyarrow as pa
+
+    from .conftest import spell
+
+    z, y = memory
+    table = pa.table({**spell("logits", z, "fixed"), **spell("probs", z, "fixed"), "labels": y})
+    pq.write_table(table, tmp_path / "p.parquet")
+    with pytest.raises(InputError, match="expected no other column 'probs'"):
+        apply(Source.open(tmp_path / "p.parquet"), fitted, tmp_path / "out")

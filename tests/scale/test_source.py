@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from focalcal.errors import FileFormatError, InputError
+from focalcal.predictions import Predictions
+from focalcal.scale import Source
+from focalcal.scale.source import find_files
+
+from .conftest import CLASSES, FILES, ROWS, write
+
+
+@pytest.mark.parametrize("kind", ["fixed", "list", "wide"])
+def test_every_spelling_gives_the_rows_in_order(memory, tmp_path, kind):
+    source = Source.open(write(tmp_path, *memory, kind))
+    assert (source.n, source.n_classes, len(source.paths)) == (ROWS, CLASSES, FILES)
+    batches = [b for p in source.partitions for b in p.batches()]
+    assert np.array_equal(np.concatenate([b.logits for b in batches]), memory[0])
+    assert np.array_equal(np.concatenate([b.labels for b in batches]), memory[1])
+
+
+def test_folder_list_and_small_batches(memory, tmp_path):
+    write(tmp_path, *memory)
+    whole = Source.open(tmp_path)
+    assert whole == Source.open(sorted(tmp_path.glob("*.parquet")))
+    sizes = [b.n for b in whole.partitions[0].batches(rows=400)]
+    assert sizes == [400, 400, 100]
+
+
+def test_a_file_that_predictions_saved(memory, tmp_path):
+    z, y = memory
+    Predictions(logits=z, labels=y).save(tmp_path / "p.parquet")
+    assert Source.open(tmp_path / "p.parquet").n == ROWS
+
+
+def test_sample_is_spread_over_the_source(memory, pattern):
+    source = Source.open(pattern)
+    sample = source.sample(450)
+    assert 450 <= sample.n <= 450 + len(source.partitions)
+    first = sample.logits[:10]
+    assert np.array_equal(first, memory[0][:10])
+
+
+def test_probabilities_and_keys(tmp_path, rng):
+    p = rng.dirichlet(np.ones(3), size=50)
+    table = {"score_0": p[:, 0], "score_1": p[:, 1], "score_2": p[:, 2], "truth": [0, 1] * 25}
+    pq.write_table(pa.table(table), tmp_path / "p.parquet")
+    source = Source.open(tmp_path / "p.parquet", probs_key="score", labels_key="truth")
+    (batch,) = source.partitions[0].batches()
+    assert np.array_equal(batch.probs, p)
+    with pytest.raises(FileFormatError, match="expected 'logits' or 'probs'"):
+        Source.open(tmp_path / "p.parquet")
+    with pytest.raises(FileFormatError, match="expected 'labels', got columns"):
+        Source.open(tmp_path / "p.parquet", probs_key="score")
+    with pytest.raises(FileFormatError, match="expected 'nothing'"):
+        Source.open(tmp_path / "p.parquet", logits_key="nothing", labels_key="truth")
+    unlabelled = Source.open(tmp_path / "p.parquet", probs_key="score", labels_required=False)
+    assert next(unlabelled.partitions[0].batches()).labels is None
+
+
+def _one(path, **columns):
+    pq.write_table(pa.table(columns), path)
+    return path
+
+
+def _logits(rows):
+    return pa.array(rows, pa.list_(pa.float64()))
+
+
+def test_bad_contents_name_the_file_and_row(tmp_path):
+    nan = _one(tmp_path / "nan.parquet", logits=_logits([[1, 2], [0, float("nan")]]), labels=[0, 1])
+    source = Source.open(nan)
+    with pytest.raises(InputError, match=r"nan.parquet, row group 0, from row 0: .*nan at row 1"):
+        list(source.partitions[0].batches())
+    null = _one(tmp_path / "null.parquet", logits=_logits([[1, 2], [1, 2], None]), labels=[0, 1, 1])
+    with pytest.raises(FileFormatError, match="null at row 2"):
+        list(Source.open(null).partitions[0].batches())
+    text = _one(tmp_path / "text.parquet", logits=["a", "b"], labels=[0, 1])
+    with pytest.raises(FileFormatError, match="expected numbers, got string"):
+        Source.open(text)
+    empty = _one(tmp_path / "empty.parquet", logits=_logits([]), labels=pa.array([], pa.int64()))
+    with pytest.raises(FileFormatError, match="files without rows"):
+        Source.open(empty)
+
+
+def test_files_must_agree(tmp_path):
+    _one(tmp_path / "a.parquet", logits=_logits([[1, 2]]), labels=[0])
+    _one(tmp_path / "b.parquet", probs=_logits([[0.5, 0.5]]), labels=[0])
+    with pytest.raises(FileFormatError, match="expected the columns of"):
+        Source.open(tmp_path)
+    _one(tmp_path / "b.parquet", logits=_logits([[1, 2, 3]]), labels=[0])
+    with pytest.raises(InputError, match="expected 2 classes, as in the first file, got 3"):
+        list(Source.open(tmp_path).partitions[1].batches())
+
+
+def test_multilabel_is_refused(tmp_path, rng):
+    values = rng.normal(size=(5, 3))
+    Predictions(logits=values, labels=values > 0, task="multilabel").save(tmp_path / "m.parquet")
+    with pytest.raises(FileFormatError, match="expected a single-label task"):
+        Source.open(tmp_path / "m.parquet")
+
+
+def test_files_are_found_or_refused(tmp_path, pattern):
+    with pytest.raises(FileFormatError, match="no parquet files"):
+        find_files(str(tmp_path / "*.parquet"))
+    (tmp_path / "a.csv").write_text("x")
+    with pytest.raises(FileFormatError, match="files ending in"):
+        find_files(tmp_path / "a.csv")
+    with pytest.raises(InputError, match="expected each file once"):
+        find_files([pattern, pattern])
+    (tmp_path / "cut.parquet").write_bytes(b"PAR1 but no more")
+    with pytest.raises(FileFormatError, match="not a readable parquet file"):
+        Source.open(tmp_path / "cut.parquet")
+
+
+def test_damaged_pages_are_an_error(memory, tmp_path):
+    z, y = memory
+    path = tmp_path / "p.parquet"
+    pq.write_table(
+        pa.table({"logits": list(z[:500].astype(float)), "labels": y[:500]}),
+        path,
+        write_page_checksum=True,
+    )
+    data = bytearray(path.read_bytes())
+    data[4:200] = bytes(196)
+    path.write_bytes(data)
+    with pytest.raises(FileFormatError, match=r"damaged|expected|readable"):
+        list(Source.open(path).partitions[0].batches())

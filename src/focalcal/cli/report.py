@@ -1,0 +1,104 @@
+"""`focalcal report`: one page that shows how trustworthy the confidences are, and what helps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from focalcal.cli import _console
+from focalcal.errors import InputError
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(report)
+
+
+def report(
+    models: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="NAME=FOLDER for each model to compare; a folder holds val.npz and test.npz, or "
+            "is a run of focalcal train.",
+            show_default=False,
+        ),
+    ] = None,
+    val: Annotated[
+        Path | None, typer.Option(help="Validation predictions: calibrators are fitted on these.")
+    ] = None,
+    test: Annotated[
+        Path | None, typer.Option(help="Test predictions: everything is measured on these.")
+    ] = None,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="File to write: .html, .md or .json.")
+    ] = Path("report.html"),
+    format: Annotated[
+        str | None, typer.Option(help="html, md or json; by default from the file's ending.")
+    ] = None,
+    methods: Annotated[
+        str | None, typer.Option(help="Calibrators to fit, separated by commas; default: all.")
+    ] = None,
+    bins: Annotated[int, typer.Option(help="Number of bins.", min=1)] = 15,
+    resamples: Annotated[
+        int, typer.Option(help="Bootstrap resamples behind the intervals.", min=2)
+    ] = 200,
+    seed: Annotated[int, typer.Option(help="Seed of the bootstrap and the folds.")] = 0,
+    logits_key: Annotated[str | None, typer.Option(help="Array or column of logits.")] = None,
+    probs_key: Annotated[str | None, typer.Option(help="Array or column of probabilities.")] = None,
+    labels_key: Annotated[str | None, typer.Option(help="Array or column of labels.")] = None,
+    floor: Annotated[
+        float | None, typer.Option(help="Raise probabilities of 0 to this, such as 1e-12.")
+    ] = None,
+    name: Annotated[str, typer.Option(help="Name of the model, with --val and --test.")] = "model",
+) -> None:
+    """Fit the calibrators on validation, measure them on test, write one offline page."""
+    from focalcal import report as reports
+
+    reports.check_format(output, format)
+    keys = {"logits_key": logits_key, "probs_key": probs_key, "labels_key": labels_key}
+    if models and (val or test):
+        raise InputError("expected either NAME=FOLDER models or --val and --test, got both")
+    if models:
+        found = [reports.load_folder(*_named(text), keys) for text in models]
+    elif val and test:
+        found = [reports.load_model(name, val, test, keys)]
+    else:
+        raise InputError(
+            "expected --val FILE and --test FILE, or models as NAME=FOLDER, got neither"
+        )
+    settings = reports.Settings(
+        methods=_listed(methods), bins=bins, resamples=resamples, seed=seed, floor=floor
+    )
+    write_report(found, settings, output, format)
+
+
+def write_report(models: list, settings: object, output: Path, format: str | None = None) -> None:
+    """Compute and write a report, and print its verdict and its path."""
+    from focalcal import report as reports
+
+    with _console.progress("report") as tick:
+        data = reports.report(models, settings, tick=lambda fraction, _: tick(fraction))
+    path = reports.write(data, output, format)
+    console = _console.out()
+    console.print(data.verdict, style="bold", markup=False)
+    console.print(
+        f"{path} ({path.stat().st_size / 1e6:.1f} MB, computed in {data.seconds:.1f} s)",
+        markup=False,
+        soft_wrap=True,
+    )
+
+
+def _named(text: str) -> tuple[str, str]:
+    name, sign, folder = text.partition("=")
+    if not sign:
+        return Path(text).name, text
+    if not name or not folder:
+        raise InputError(f"expected NAME=FOLDER, got {text!r}")
+    return name, folder
+
+
+def _listed(text: str | None) -> tuple[str, ...] | None:
+    if text is None:
+        return None
+    return tuple(part.strip() for part in text.split(",") if part.strip())

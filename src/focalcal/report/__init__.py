@@ -1,0 +1,61 @@
+"""Reports: one offline page (or Markdown, or JSON) from validation and test predictions.
+
+>>> from focalcal.report import FORMATS
+>>> sorted(FORMATS)
+['html', 'json', 'md']
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from focalcal._files import write_text
+from focalcal.errors import InputError
+from focalcal.report import html, markdown
+from focalcal.report.compute import (
+    Model,
+    Settings,
+    default_methods,
+    load_folder,
+    load_model,
+    report,
+)
+from focalcal.report.data import MethodResult, ModelReport, ReportData
+
+FORMATS = {"html": html.render, "md": markdown.render, "json": ReportData.to_json}
+"""Renderers by the name of their format: ReportData to text."""
+
+__all__ = [
+    "FORMATS",
+    "MethodResult",
+    "Model",
+    "ModelReport",
+    "ReportData",
+    "Settings",
+    "default_methods",
+    "load_folder",
+    "load_model",
+    "report",
+    "write",
+]
+
+
+def write(data: ReportData, path: str | Path, format: str | None = None) -> Path:
+    """Render a report and write it whole or not at all; the format is that of the file's name."""
+    path = Path(path)
+    format = check_format(path, format)
+    write_text(path, FORMATS[format](data))
+    return path
+
+
+def check_format(path: str | Path, format: str | None = None) -> str:
+    """The format to write, given or from the ending of the file."""
+    format = format or {"htm": "html", "markdown": "md"}.get(
+        Path(path).suffix[1:].lower(), Path(path).suffix[1:].lower()
+    )
+    if format not in FORMATS:
+        raise InputError(
+            f"expected a format of {', '.join(FORMATS)}, got {format!r}; "
+            "name the file .html, .md or .json, or give --format"
+        )
+    return format

@@ -1,0 +1,178 @@
+"""What a report says, as data: every number of the page, once, before anything is drawn."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from typing import Any
+
+import numpy as np
+
+from focalcal.bins import Bins
+from focalcal.metrics import Evaluation
+
+
+@dataclasses.dataclass(frozen=True)
+class MethodResult:
+    """One calibrator, fitted on the validation set and measured on the test set.
+
+    validation_nll: cross-validated on the validation set, what the choice rests on; None where the
+    method takes no part in the choice. parameters: its fitted numbers, where they are few.
+    """
+
+    method: str
+    name: str
+    summary: str
+    preserves_accuracy: bool
+    parameters: dict[str, float]
+    validation_nll: float | None
+    evaluation: Evaluation
+    seconds: float
+    notes: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Curve:
+    """Risk and coverage by threshold: columns of equal length, thinned for drawing."""
+
+    threshold: np.ndarray
+    coverage: np.ndarray
+    risk: np.ndarray
+    area: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Stops:
+    """What is kept at fixed confidence thresholds: (S,) thresholds, coverages and error rates.
+
+    The error rate is NaN where nothing is kept.
+    """
+
+    threshold: np.ndarray
+    coverage: np.ndarray
+    risk: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True)
+class View:
+    """The test set as one calibrator sees it, for the figures.
+
+    confidence: finer bins of the top confidence, right and wrong; classes: bins (K, M) of every
+    class's own probability; class_ece: (K,) their errors, whose mean is the class-wise ECE;
+    accuracy_low, accuracy_high: (M,) exact binomial intervals of the accuracy per bin.
+    """
+
+    method: str
+    name: str
+    evaluation: Evaluation
+    accuracy_low: np.ndarray
+    accuracy_high: np.ndarray
+    confidence: Bins
+    classes: Bins
+    class_ece: np.ndarray
+    curve: Curve
+    stops: Stops
+
+
+@dataclasses.dataclass(frozen=True)
+class Landscape:
+    """Equal-mass ECE on the validation set over γ (G,) and T (H,): errors (G, H).
+
+    grid_gammas are those of the grid search; `grid` and `line` are the (γ, T) that each search
+    finds, `lowest_nll` that of the fit by NLL if there was one; offset and slope are those of the
+    line T = offset + slope·γ.
+    """
+
+    gammas: np.ndarray
+    temperatures: np.ndarray
+    errors: np.ndarray
+    grid_gammas: np.ndarray
+    grid: tuple[float, float]
+    line: tuple[float, float]
+    lowest_nll: tuple[float, float] | None
+    offset: float
+    slope: float
+
+
+@dataclasses.dataclass(frozen=True)
+class WrongSample:
+    """A wrong prediction held with confidence: row of the test file, classes, probabilities."""
+
+    row: int
+    predicted: str
+    true: str
+    confidence_before: float
+    confidence_after: float
+    true_class_probability: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """Where a set of predictions came from."""
+
+    role: str
+    file: str
+    sha256: str | None
+    n: int
+    class_counts: tuple[int, ...]
+    provenance: dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelReport:
+    """Everything about one model. `chosen` was picked on the validation set alone."""
+
+    name: str
+    n_classes: int
+    class_names: tuple[str, ...]
+    sources: tuple[Source, ...]
+    methods: tuple[MethodResult, ...]
+    chosen: str
+    folds: int
+    before: View
+    after: View
+    landscape: Landscape
+    wrong: tuple[WrongSample, ...]
+    calibrator: dict[str, Any]
+    verdict: str
+
+    def __getitem__(self, method: str) -> MethodResult:
+        return next(m for m in self.methods if m.method == method)
+
+
+@dataclasses.dataclass(frozen=True)
+class ReportData:
+    """One or several models, measured in the same way."""
+
+    title: str
+    models: tuple[ModelReport, ...]
+    verdict: str
+    bins: int
+    level: float
+    resamples: int
+    seed: int
+    seconds: float
+    provenance: dict[str, Any]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain lists, numbers and None (for a value that is undefined or infinite)."""
+        return plain(dataclasses.asdict(self))
+
+    def to_json(self, indent: int | None = 2) -> str:
+        return json.dumps(self.to_dict(), indent=indent, allow_nan=False, ensure_ascii=False)
+
+
+def plain(x: Any) -> Any:
+    """JSON-ready values: arrays become lists, NaN and infinity None."""
+    if isinstance(x, dict):
+        return {str(key): plain(value) for key, value in x.items()}
+    if isinstance(x, np.ndarray):
+        return plain(x.tolist())
+    if isinstance(x, list | tuple):
+        return [plain(value) for value in x]
+    if isinstance(x, np.generic):
+        return plain(x.item())
+    if isinstance(x, float) and not math.isfinite(x):
+        return None
+    return x

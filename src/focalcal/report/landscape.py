@@ -1,0 +1,54 @@
+"""The (γ, T) landscape of focal temperature scaling on the validation set."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from focalcal._arrays import to_numpy
+from focalcal._checks import check_labels, check_logits
+from focalcal.calibrators._grid import TopScores, grid_search, line_search
+from focalcal.calibrators.base import FitData, two_columns
+from focalcal.calibrators.focal import GAMMAS, TEMPERATURES
+from focalcal.report.data import Landscape
+
+ANCHORS = (-0.25, 1.0)
+SHOWN_GAMMAS = np.unique(np.concatenate([np.linspace(-0.5, 5, 23), GAMMAS]))
+SHOWN_TEMPERATURES = np.geomspace(0.1, 5, 48)
+MAX_ROWS = 20_000
+"""The picture is drawn from at most this many rows; the searches use them too."""
+
+
+def landscape(
+    logits: Any, labels: Any, bins: int = 15, lowest_nll: tuple[float, float] | None = None
+) -> Landscape:
+    """Equal-mass ECE over γ and T, with what the searches over the grid and the line find.
+
+    lowest_nll: (γ, T) of focal temperature scaling fitted by NLL, to show beside them.
+    """
+    z = two_columns(check_logits(to_numpy(logits)))
+    y = to_numpy(check_labels(labels, len(z), z.shape[1], name="labels"))
+    if len(z) > MAX_ROWS:
+        keep = np.sort(np.random.default_rng(0).permutation(len(z))[:MAX_ROWS])
+        z, y = z[keep], y[keep]
+    data = FitData(z, y, None)
+    scores = TopScores(data, "adaptive_ece", bins)
+    temperatures = np.asarray(TEMPERATURES)
+    pairs = [(float(g), float(t)) for g in SHOWN_GAMMAS for t in SHOWN_TEMPERATURES]
+    errors = scores.exact(pairs).reshape(len(SHOWN_GAMMAS), len(SHOWN_TEMPERATURES))
+    grid = grid_search(scores, GAMMAS, temperatures)
+    line = line_search(scores, GAMMAS, temperatures, ANCHORS)
+    ends = [grid_search(scores, (g,), temperatures) for g in ANCHORS]
+    slope = (ends[1].temperature - ends[0].temperature) / (ANCHORS[1] - ANCHORS[0])
+    return Landscape(
+        gammas=SHOWN_GAMMAS,
+        temperatures=SHOWN_TEMPERATURES,
+        errors=errors,
+        grid_gammas=np.asarray(GAMMAS),
+        grid=(grid.gamma, grid.temperature),
+        line=(line.gamma, line.temperature),
+        lowest_nll=lowest_nll,
+        offset=ends[0].temperature - slope * ANCHORS[0],
+        slope=slope,
+    )

@@ -1,0 +1,207 @@
+"""Every number of a report is the library's, and the test set has no part in the choice."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+from report.toys import EVIL, METHODS, toy
+from scipy.stats import binomtest
+
+from focalcal import calibrators, metrics
+from focalcal.errors import InputError
+from focalcal.predictions import Predictions
+from focalcal.report import Model, Settings, default_methods, load_folder, report, write
+from focalcal.report.compute import binomial_interval
+from focalcal.report.landscape import landscape
+
+
+def test_metrics_equal_evaluate(model, data):
+    for result in data.models[0].methods:
+        fitted = calibrators.make(result.method).fit(model.val.logits, model.val.labels)
+        probs = fitted.predict_proba(model.test.logits)
+        own = metrics.evaluate(model.test.labels, probs, resamples=30)
+        for name, estimate in own.metrics.items():
+            shown = dataclasses.astuple(result.evaluation[name])
+            assert shown == pytest.approx(dataclasses.astuple(estimate), rel=0, abs=0, nan_ok=True)
+
+
+def test_views_equal_the_functions_of_metrics(model, data):
+    one = data.models[0]
+    for view in (one.before, one.after):
+        fitted = calibrators.make(view.method).fit(model.val.logits, model.val.labels)
+        y, p = model.test.labels, fitted.predict_proba(model.test.logits)
+        assert view.class_ece.mean() == pytest.approx(metrics.classwise_ece(y, p), rel=1e-12)
+        for k in range(4):
+            assert view.class_ece[k] == pytest.approx(metrics.ece(y == k, p[:, k]), rel=1e-12)
+        assert view.curve.area == metrics.aurc(y, p)
+        assert view.stops.coverage[90] == np.mean(p.max(axis=1) >= 0.9)
+        kept = p.max(axis=1) >= 0.9
+        assert view.stops.risk[90] == pytest.approx(np.mean(p.argmax(axis=1)[kept] != y[kept]))
+        assert view.confidence.counts.sum() == len(y)
+
+
+def test_the_choice_does_not_see_the_test_set(model, data):
+    turned = dataclasses.replace(model.test, labels=(model.test.labels + 1) % 4)
+    other = report(
+        [Model("turned", model.val, turned)], Settings(methods=METHODS, resamples=5)
+    ).models[0]
+    assert other.chosen == data.models[0].chosen
+    assert other["vector"].validation_nll == data.models[0]["vector"].validation_nll
+    assert other.calibrator == data.models[0].calibrator
+
+
+def test_the_chosen_has_the_lowest_validation_nll(data):
+    one = data.models[0]
+    scores = {m.method: m.validation_nll for m in one.methods if m.validation_nll is not None}
+    assert one.chosen == min(scores, key=scores.get)
+    assert one.before.method == "identity"
+
+
+def test_wrong_samples_are_wrong_and_sorted(model, data):
+    found = data.models[0].wrong
+    assert found
+    names = model.test.class_names
+    for w in found:
+        assert w.true == names[model.test.labels[w.row]] != w.predicted
+    confidences = [w.confidence_after for w in found]
+    assert confidences == sorted(confidences, reverse=True)
+
+
+def test_verdict_is_one_sentence_with_the_numbers(data):
+    one = data.models[0]
+    assert one.verdict.startswith("Over-confident by ")
+    for view in (one.before, one.after):
+        assert f"{100 * view.evaluation['ece'].value:.2f} %" in one.verdict
+    assert data.verdict == one.verdict
+    assert one.verdict.count(". ") == 0
+
+
+def test_a_calibrated_model_is_not_called_overconfident(two):
+    assert two.models[0].verdict.startswith("No sign of miscalibration")
+    assert "lowest NLL" in two.verdict
+
+
+def test_binomial_interval_equals_scipys_exact_test():
+    """binomtest inverts the test by root finding, not by beta quantiles: independent."""
+    from focalcal.bins import bin_samples
+
+    hits = [1] * 7 + [0] * 3
+    b = bin_samples([0.2] * 10 + [0.7] * 5, hits + [1] * 5, [0, 0.5, 0.9, 1])
+    low, high = binomial_interval(b, 0.9)
+    for i, (k, n) in enumerate(((7, 10), (5, 5))):
+        own = binomtest(k, n).proportion_ci(0.9, method="exact")
+        assert (low[i], high[i]) == pytest.approx((own.low, own.high))
+    assert (low[2], high[2]) == (0, 1)
+
+
+def test_landscape_equals_the_metric_at_its_points(model):
+    z, y = model.val.logits, model.val.labels
+    found = landscape(z, y)
+    for i, j in ((0, 10), (12, 30), (-1, -1)):
+        fitted = calibrators.FocalTemperatureScaling()
+        fitted.n_classes_, fitted.gamma_ = 4, float(found.gammas[i])
+        fitted.temperature_ = float(found.temperatures[j])
+        own = metrics.adaptive_ece(y, fitted.predict_proba(z))
+        assert found.errors[i, j] == pytest.approx(own, abs=1e-9)
+    grid = calibrators.make("focal-temperature", objective="adaptive_ece", search="grid")
+    with _quiet():
+        grid.fit(z, y)
+    assert found.grid == (grid.gamma_, grid.temperature_)
+    line = calibrators.make("focal-temperature", objective="adaptive_ece", search="line")
+    with _quiet():
+        line.fit(z, y)
+    assert found.line == (line.gamma_, line.temperature_)
+
+
+def _quiet():
+    import warnings
+
+    return warnings.catch_warnings(action="ignore")
+
+
+def test_json_is_strict_and_complete(data):
+    record = json.loads(data.to_json(), parse_constant=lambda text: pytest.fail(text))
+    one = record["models"][0]
+    assert [m["method"] for m in one["methods"]] == list(METHODS)
+    assert one["class_names"][2] == EVIL
+    loaded = calibrators.persistence.from_dict(one["calibrator"], calibrators.METHODS)
+    assert loaded.method == one["chosen"]
+
+
+def test_every_registered_method_is_reported_by_default():
+    assert set(calibrators.METHODS) - set(default_methods(10)) <= {"auto"}
+    assert "matrix" not in default_methods(1000)
+
+
+def test_binary_logits_of_one_column(rng):
+    s = 4 * rng.normal(size=600)
+    y = (rng.random(600) < 1 / (1 + np.exp(-s / 2))).astype(int)
+    halves = Predictions(logits=s, labels=y).split()
+    found = report([Model("b", *halves)], Settings(methods=("temperature",), resamples=5))
+    assert found.models[0].n_classes == 2
+    assert found.models[0]["temperature"].parameters["temperature"] > 1
+
+
+def _replace(part, **changes):
+    return dataclasses.replace(part, **changes)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda v, t: (v, _replace(t, labels=None)), "labels in the test set"),
+        (
+            lambda v, t: (v, Predictions(logits=t.logits[:, :3], labels=t.labels % 3)),
+            "same classes",
+        ),
+        (
+            lambda v, t: (
+                v,
+                Predictions(logits=t.logits, labels=(t.logits > 0).astype(int), task="multilabel"),
+            ),
+            "single-label",
+        ),
+        (lambda v, t: (v.take(range(8)), t), "at least 10 validation samples"),
+    ],
+)
+def test_bad_predictions_are_refused(change, message):
+    with pytest.raises(InputError, match=message):
+        report([Model("m", *change(*toy(n=60)))], Settings(methods=("temperature",), resamples=5))
+
+
+@pytest.mark.parametrize(
+    ("methods", "message"),
+    [(("nonsense",), "nonsense"), (("identity",), "besides identity"), ((), "besides identity")],
+)
+def test_bad_methods_are_refused(model, methods, message):
+    with pytest.raises(InputError, match=message):
+        report([model], Settings(methods=methods))
+
+
+def test_models_need_different_names(model):
+    for models in ([], [model, model]):
+        with pytest.raises(InputError, match="different names"):
+            report(models)
+
+
+def test_folders_of_both_kinds(tmp_path, model):
+    for folder, val in (("plain", "val"), ("run/predictions", "calibration")):
+        (tmp_path / folder).mkdir(parents=True)
+        model.val.save(tmp_path / folder / f"{val}.npz")
+        model.test.save(tmp_path / folder / "test.npz")
+    for folder in ("plain", "run"):
+        found = load_folder("x", tmp_path / folder)
+        assert (found.val.n, found.test.n) == (model.val.n, model.test.n)
+    with pytest.raises(InputError, match=r"expected val.npz .* got plain, run"):
+        load_folder("x", tmp_path)
+    with pytest.raises(InputError, match="expected a folder"):
+        load_folder("x", tmp_path / "nowhere")
+
+
+def test_unknown_format_is_refused(tmp_path, data):
+    with pytest.raises(InputError, match="expected a format"):
+        write(data, tmp_path / "report.pdf")
+    assert not list(tmp_path.iterdir())

@@ -52,6 +52,7 @@ def test_curvature_rises_at_low_p_and_falls_at_high_p(gamma):
     assert (ratio[p > 0.85] < 1).all()
     assert ratio.max() > 1.5
     assert p[ratio.argmax()] < 0.4
+    assert binary_logit_curvature(torch.tensor(0.02), gamma) < 0
 
 
 @pytest.mark.parametrize("gamma", [0.0, 3.0])

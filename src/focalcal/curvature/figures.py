@@ -46,7 +46,7 @@ def plot_traces(traces: Mapping[float, TraceEstimate], ax: Axes) -> Axes:
 def plot_logit_curvature(ax: Axes, gammas: Sequence[float] = (0, 1, 2, 3, 5)) -> Axes:
     """The focal loss' second derivative in a binary logit against p: GEO Eq. 28, corrected.
 
-    It exceeds cross-entropy's (γ = 0) at low p and falls below it at high p.
+    It exceeds cross-entropy's (γ = 0) at low p, falls below it at high p, and is negative near 0.
     """
     p = torch.linspace(0.002, 0.998, 400, dtype=torch.float64)
     for gamma in gammas:

@@ -6,7 +6,7 @@ With q = softmax(z), p = q_y and d = q − e_y = ∇(−ln p), the focal loss ha
 
 where r = −p ln p/(1−p). The factor on the cross-entropy Hessian is g, not (1−p)^γ, and g exceeds 1
 for small p: curvature rises where the model is wrong and falls where it is right. The rank-one term
-makes it negative again for p below about 0.05: no focal loss with γ > 0 is convex in the logits.
+makes it negative for p below about e^(−2−1/γ): no focal loss with γ > 0 is convex in the logits.
 """
 
 from __future__ import annotations

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from focalcal.cli import _console
+from focalcal.cli import _console, _scale
+
+if TYPE_CHECKING:
+    from focalcal.calibrators import Calibrator
 
 
 def register(app: typer.Typer) -> None:
@@ -17,9 +20,11 @@ def register(app: typer.Typer) -> None:
 
 def apply(
     calibrator: Annotated[Path, typer.Argument(help="Calibrator file from `focalcal fit`.")],
-    file: Annotated[Path, typer.Argument(help="Predictions: .npz, .parquet or .csv.")],
+    file: Annotated[
+        Path, typer.Argument(help="Predictions: .npz, .parquet or .csv; or 'p/*.parquet'.")
+    ],
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="File to write: .npz, .parquet or .csv.")
+        Path, typer.Option("--output", "-o", help="File to write, or folder for several.")
     ],
     logits_key: Annotated[str | None, typer.Option(help="Array or column of logits.")] = None,
     probs_key: Annotated[str | None, typer.Option(help="Array or column of probabilities.")] = None,
@@ -27,6 +32,8 @@ def apply(
     floor: Annotated[
         float | None, typer.Option(help="Smallest probability, for files with zeros.")
     ] = None,
+    engine: _scale.EngineOption = None,
+    scheduler: _scale.SchedulerOption = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
     """Write calibrated probabilities, with the labels if there are any, in the same row order."""
@@ -34,11 +41,14 @@ def apply(
     from focalcal.predictions import Predictions
 
     fitted = load(calibrator)
+    keys = {"logits_key": logits_key, "probs_key": probs_key, "labels_key": labels_key}
+    if _scale.wanted(file, engine, scheduler):
+        settings = {"fitted": fitted, "output": output, "floor": floor}
+        _report(_scale.apply(file, engine, scheduler, **settings, **keys), fitted, output, json)
+        return
     given = Predictions.load(
         file,
-        logits_key=logits_key,
-        probs_key=probs_key,
-        labels_key=labels_key,
+        **keys,
         labels_required=False,
         task=fitted.task,
     )
@@ -49,7 +59,11 @@ def apply(
         probs=fitted.predict_proba(given.as_logits(floor)),
         provenance={**given.provenance, "calibrator": step},
     ).save(output)
+    _report(given.n, fitted, output, json)
+
+
+def _report(n: int, fitted: Calibrator, output: Path, json: bool) -> None:
     if json:
-        _console.print_json({"file": str(output), "method": fitted.method, "n": given.n})
+        _console.print_json({"file": str(output), "method": fitted.method, "n": n})
         return
-    _console.out().print(f"{given.n} rows calibrated by {fitted.method}, saved to {output}")
+    _console.out().print(f"{n} rows calibrated by {fitted.method}, saved to {output}")

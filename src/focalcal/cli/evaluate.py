@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from focalcal.cli import _console
+from focalcal.cli import _console, _scale
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -42,7 +42,9 @@ def register(app: typer.Typer) -> None:
 
 
 def evaluate(
-    file: Annotated[Path, typer.Argument(help="Predictions: .npz, .parquet or .csv.")],
+    file: Annotated[
+        Path, typer.Argument(help="Predictions: .npz, .parquet or .csv; or 'p/*.parquet'.")
+    ],
     bins: Annotated[int, typer.Option(help="Number of bins.", min=1)] = 15,
     logits_key: Annotated[str | None, typer.Option(help="Array or column of logits.")] = None,
     probs_key: Annotated[str | None, typer.Option(help="Array or column of probabilities.")] = None,
@@ -51,15 +53,22 @@ def evaluate(
         int | None, typer.Option(help="Bootstrap resamples behind the intervals.", min=2)
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the bootstrap.")] = 0,
+    engine: _scale.EngineOption = None,
+    scheduler: _scale.SchedulerOption = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
-    """Measure accuracy and calibration, with intervals and a reliability sketch."""
+    """Measure accuracy and calibration, with intervals and a reliability sketch.
+
+    Several parquet files, or an engine, are read in parts: exact values or bounds, no intervals.
+    """
+    keys = {"logits_key": logits_key, "probs_key": probs_key, "labels_key": labels_key}
+    if _scale.wanted(file, engine, scheduler):
+        _scale.evaluate(file, engine, scheduler, bins=bins, json=json, **keys)
+        return
     from focalcal import metrics
     from focalcal.predictions import Predictions
 
-    predictions = Predictions.load(
-        file, logits_key=logits_key, probs_key=probs_key, labels_key=labels_key
-    )
+    predictions = Predictions.load(file, **keys)
     with _console.progress("resampling") as tick:
         result = metrics.evaluate(
             predictions.labels,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from focalcal.cli import _console
+from focalcal.cli import _console, _scale
 from focalcal.errors import FitWarning, InputError
 
 if TYPE_CHECKING:
@@ -21,7 +21,9 @@ def register(app: typer.Typer) -> None:
 
 
 def fit(
-    file: Annotated[Path, typer.Argument(help="Calibration set: .npz, .parquet or .csv.")],
+    file: Annotated[
+        Path, typer.Argument(help="Calibration set: .npz, .parquet or .csv; or 'p/*.parquet'.")
+    ],
     output: Annotated[Path, typer.Option("--output", "-o", help="Calibrator file to write.")],
     method: Annotated[str, typer.Option(help="See `focalcal methods`.")] = "temperature",
     objective: Annotated[str | None, typer.Option(help="nll, ece or adaptive_ece.")] = None,
@@ -38,6 +40,8 @@ def fit(
     floor: Annotated[
         float | None, typer.Option(help="Smallest probability, for files with zeros.")
     ] = None,
+    engine: _scale.EngineOption = None,
+    scheduler: _scale.SchedulerOption = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
     """Fit a calibrator and save it as a small JSON file."""
@@ -47,9 +51,19 @@ def fit(
     given = {"objective": objective, "search": search, "gamma": gamma}
     params: dict[str, Any] = {k: v for k, v in given.items() if v is not None}
     params |= dict(_parse(item) for item in setting or [])
-    predictions = Predictions.load(
-        file, logits_key=logits_key, probs_key=probs_key, labels_key=labels_key, task=task
-    )
+    keys = {"logits_key": logits_key, "probs_key": probs_key, "labels_key": labels_key}
+    if _scale.wanted(file, engine, scheduler):
+        params["task"] = task
+        settings = {"method": method, "floor": floor, "params": params}
+        found = _scale.fit(file, engine, scheduler, **settings, **keys)
+        found.calibrator.save(output)
+        if json:
+            _console.print_json({**_record(found.calibrator, output), "passes": found.passes})
+        else:
+            _show(found.calibrator, output)
+            _console.out().print(f"  {found.passes} passes over the files")
+        return
+    predictions = Predictions.load(file, task=task, **keys)
     calibrator = make(method, task=predictions.task, **params)
     logits = predictions.as_logits(floor)
     with _console.working(f"fitting {method}"), warnings.catch_warnings():

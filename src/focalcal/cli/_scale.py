@@ -1,0 +1,163 @@
+"""What `--engine` does for evaluate, fit and apply: the same commands over many parquet files."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from focalcal.cli import _console
+from focalcal.errors import FitWarning, InputError
+
+if TYPE_CHECKING:
+    from focalcal.metrics.streaming import StreamedEvaluation
+    from focalcal.scale import Engine, ScaledFit, Source
+
+EngineOption = Annotated[
+    str | None,
+    typer.Option(
+        "--engine",
+        help="Read parquet files in parts: stream (this machine's threads) or dask.",
+    ),
+]
+SchedulerOption = Annotated[
+    str | None,
+    typer.Option("--scheduler", help="Address of a Dask scheduler, e.g. tcp://host:8786."),
+]
+
+
+def wanted(file: Path, engine: str | None, scheduler: str | None) -> bool:
+    """Whether predictions are read in parts: an engine, a folder or a pattern was given."""
+    if scheduler is not None and engine is None:
+        raise InputError(f"expected --engine dask with the scheduler {scheduler}")
+    return engine is not None or file.is_dir() or (_is_pattern(file) and not file.exists())
+
+
+def _is_pattern(file: Path) -> bool:
+    return any(sign in str(file) for sign in "*?[")
+
+
+@contextlib.contextmanager
+def opened(
+    file: Path, engine: str | None, scheduler: str | None, **keys: Any
+) -> Iterator[tuple[Source, Engine]]:
+    """The files and the engine; bad files are said before a cluster is started."""
+    from focalcal.scale import Source, open_engine
+
+    source = Source.open(str(file), **keys)
+    with open_engine(engine or "stream", scheduler) as running:
+        yield source, running
+
+
+def evaluate(
+    file: Path, engine: str | None, scheduler: str | None, *, bins: int, json: bool, **keys: Any
+) -> None:
+    """Measure in one pass and print values with the bounds of those that are not exact."""
+    from focalcal.scale import statistics
+
+    with (
+        opened(file, engine, scheduler, **keys) as (source, running),
+        _console.progress("reading") as tick,
+    ):
+        result = statistics(source, running, bins=bins, progress=tick).compute()
+        passes, files = running.passes, len(source.paths)
+    if json:
+        _console.print_json(_record(result, passes, files))
+        return
+    _show(result, file.name, passes, files)
+
+
+def fit(
+    file: Path,
+    engine: str | None,
+    scheduler: str | None,
+    *,
+    method: str,
+    floor: float | None,
+    params: dict[str, Any],
+    **keys: Any,
+) -> ScaledFit:
+    """Fit on merged sums; warnings are left in the diagnostics."""
+    from focalcal import scale
+
+    with (
+        opened(file, engine, scheduler, **keys) as (source, running),
+        _console.progress(f"fitting {method}") as tick,
+        warnings.catch_warnings(),
+    ):
+        warnings.simplefilter("ignore", FitWarning)
+        return scale.fit(source, method, running, floor=floor, progress=tick, **params)
+
+
+def apply(
+    file: Path,
+    engine: str | None,
+    scheduler: str | None,
+    *,
+    fitted: Any,
+    output: Path,
+    floor: float | None,
+    **keys: Any,
+) -> int:
+    """Write one calibrated file per file; the number of rows."""
+    from focalcal import scale
+
+    with (
+        opened(file, engine, scheduler, labels_required=False, **keys) as (source, running),
+        _console.progress("calibrating") as tick,
+    ):
+        scale.apply(source, fitted, output, running, floor=floor, progress=tick)
+        return source.n
+
+
+def _record(result: StreamedEvaluation, passes: int, files: int) -> dict[str, Any]:
+    bins = result.reliability
+    return {
+        "n": result.n,
+        "n_classes": result.n_classes,
+        "files": files,
+        "passes": passes,
+        "metrics": {
+            name: {
+                "value": s.value if math.isfinite(s.value) else None,
+                "error_bound": s.error_bound,
+            }
+            for name, s in result.metrics.items()
+        },
+        "reliability": {
+            "edges": bins.edges.tolist(),
+            "counts": bins.counts.tolist(),
+            "confidence_sums": bins.confidence_sums.tolist(),
+            "correct_sums": bins.correct_sums.tolist(),
+        },
+    }
+
+
+def _show(result: StreamedEvaluation, title: str, passes: int, files: int) -> None:
+    from rich.markup import escape
+    from rich.table import Table
+
+    from focalcal.cli.evaluate import ROWS, percent, reliability_sketch
+
+    table = Table(
+        title=f"{escape(title)}: {result.n:,} samples, {result.n_classes} classes, {files} files"
+    )
+    table.add_column("metric")
+    table.add_column("value", justify="right")
+    table.add_column("within ±", justify="right")
+    for key, name, as_percent in ROWS:
+        if key not in result.metrics:
+            continue
+        found = result[key]
+        form = percent if as_percent else "{:.4f}".format
+        value = form(found.value) if math.isfinite(found.value) else "–"
+        table.add_row(name, value, form(found.error_bound) if found.error_bound else "exact")
+    console = _console.out()
+    console.print(table)
+    console.print(reliability_sketch(result.reliability))
+    console.print(f"{passes} pass over the files.")

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 import scipy.optimize
 
-from focalcal._arrays import Array, log_softmax, logsumexp, namespace
+from focalcal._arrays import Array, like, log_softmax, logsumexp, namespace
 from focalcal.calibrators._newton import fit_inverse_temperature
 from focalcal.calibrators.base import Calibrator, FitData
 from focalcal.calibrators.temperature import check_temperature, degenerate_notes, scaled
@@ -74,12 +74,12 @@ class EnsembleTemperatureScaling(Calibrator):
 
     def _log_proba(self, logits: Array) -> Array:
         xp = namespace(logits)
-        log_w = np.log(self.weights_).tolist()
+        log_w = xp.log(like(self.weights_, logits))
         parts = xp.stack(
             [
                 log_softmax(scaled(logits, self.temperature_)) + log_w[0],
                 log_softmax(logits) + log_w[1],
-                xp.full_like(logits, log_w[2] - math.log(logits.shape[1])),
+                xp.zeros_like(logits) + (log_w[2] - math.log(logits.shape[1])),
             ]
         )
         return logsumexp(parts, axis=0)

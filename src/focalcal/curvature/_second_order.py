@@ -147,6 +147,17 @@ def _affine(
     return torch.ops.aten.native_batch_norm(x, weight, bias, mean, var, False, 0.0, eps)[0]
 
 
+def _affine_backward(
+    dy: Tensor, x: Tensor, weight: Tensor, mean: Tensor, var: Tensor, eps: float, mask: list[bool]
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of `_affine` for x, weight and bias, those that `mask` asks for."""
+    # CUDA wants the saved statistics to be tensors; empty ones mean "take the running ones".
+    none = mean.new_empty(0)
+    return torch.ops.aten.native_batch_norm_backward(
+        dy, x, weight, mean, var, none, none, False, eps, mask
+    )
+
+
 class _BatchNorm(torch.autograd.Function):
     """Running statistics are constants here, so this is y = (x − μ)·r·w + b with r = 1/√(σ²+ε)."""
 
@@ -171,9 +182,7 @@ class _BatchNormBackward(torch.autograd.Function):
         ctx.save_for_backward(dy, x, w, mean, var)
         ctx.eps = eps
         ctx.set_materialize_grads(False)
-        return torch.ops.aten.native_batch_norm_backward(
-            dy, x, w, mean, var, None, None, False, eps, list(mask)
-        )
+        return _affine_backward(dy, x, w, mean, var, eps, list(mask))
 
     @staticmethod
     def backward(ctx, u, a, c):
@@ -192,8 +201,8 @@ class _BatchNormBackward(torch.autograd.Function):
                 grad_dy.addcmul_(u, scale.view(-1, *[1] * (x.ndim - 2)))
         mask = [of_x and a is not None, of_w and u is not None, False]
         if any(mask):
-            grad_x, grad_w, _ = torch.ops.aten.native_batch_norm_backward(
-                dy, x if u is None else u, a_, zero, var, None, None, False, ctx.eps, mask
+            grad_x, grad_w, _ = _affine_backward(
+                dy, x if u is None else u, a_, zero, var, ctx.eps, mask
             )
             grad_x = grad_x if mask[0] else None
             grad_w = grad_w if mask[1] else None

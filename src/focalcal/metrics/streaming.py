@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from itertools import pairwise
 from typing import Any, Self
 
 import numpy as np
@@ -188,6 +189,37 @@ class CalibrationStats:
             parts = [_numbers(state[name][p], b.counts.shape, f"{name}.{p}") for p in _PARTS]
             setattr(stats, f"_{name}", Bins(b.edges, *parts))
         return stats
+
+    def to_vector(self) -> np.ndarray:
+        """The state as one float64 vector; vectors of statistics with equal settings add up.
+
+        >>> a = CalibrationStats(2).update([0, 1], [[0.9, 0.1], [0.4, 0.6]])
+        >>> CalibrationStats(2).add_vector(a.to_vector() + a.to_vector()).n
+        4
+        """
+        tables = (getattr(b, part).ravel() for b in self._tables().values() for part in _PARTS)
+        return np.concatenate([[float(self.n)], list(self._sums.values()), *tables])
+
+    def add_vector(self, vector: Any) -> Self:
+        """Add the samples of a sum of vectors that `to_vector` made with the same settings."""
+        vector = np.asarray(vector, dtype=np.float64)
+        own = self.to_vector()
+        if vector.shape != own.shape:
+            raise InputError(
+                f"expected a vector of shape {own.shape}, as these settings make, "
+                f"got {vector.shape}"
+            )
+        total = own + vector
+        self.n = round(total[0])
+        self._sums = dict(zip(_SUMS, total[1 : 1 + len(_SUMS)].tolist()))
+        start = 1 + len(_SUMS)
+        for name, b in self._tables().items():
+            size = b.counts.size
+            ends = [start + size * i for i in range(len(_PARTS) + 1)]
+            parts = [total[i:j].reshape(b.counts.shape) for i, j in pairwise(ends)]
+            setattr(self, f"_{name}", Bins(b.edges, *parts))
+            start = ends[-1]
+        return self
 
     def _settings(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in _SETTINGS}

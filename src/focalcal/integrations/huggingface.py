@@ -1,0 +1,75 @@
+"""Hugging Face `Trainer`: `compute_loss_func` from any loss here, and a `compute_metrics`.
+
+Neither needs the package transformers: they take what the Trainer passes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from focalcal._arrays import softmax, to_numpy
+from focalcal.errors import InputError
+from focalcal.integrations.segmentation import IGNORE_INDEX
+from focalcal.losses import Loss, make_loss
+from focalcal.metrics import CalibrationStats
+
+METRICS = ("accuracy", "nll", "brier", "ece", "adaptive_ece")
+
+
+def compute_loss_func(loss: Loss | str) -> Callable[..., Tensor]:
+    """A loss of this package as the Trainer's `compute_loss_func`.
+
+    `loss` has reduction "mean", or is a name for `make_loss`. Sequence and token classification
+    are understood: logits (B, C) or (B, T, C), integer labels (B,) or (B, T); labels of the
+    logits' shape go to the loss as they are (multi-label). With gradient accumulation the Trainer
+    passes `num_items_in_batch`, and the batches' losses add up to one mean over all of them.
+
+    >>> import torch
+    >>> function = compute_loss_func("fl-2")
+    >>> function({"logits": torch.zeros(3, 2)}, torch.tensor([0, 1, 1])).item().__round__(4)
+    0.1733
+    """
+    module = make_loss(loss) if isinstance(loss, str) else loss
+    if module.reduction != "mean":
+        raise InputError(f"expected a loss with reduction 'mean', got {module.reduction!r}")
+
+    def function(outputs: Any, labels: Tensor, num_items_in_batch: Any = None) -> Tensor:
+        logits = outputs["logits"] if isinstance(outputs, dict) else outputs.logits
+        if labels.shape != logits.shape:
+            logits = logits.reshape(-1, logits.shape[-1])
+            labels = labels.reshape(-1)
+        mean = module(logits, labels)
+        if num_items_in_batch is None:
+            return mean
+        return mean * ((labels != module.ignore_index).sum() / num_items_in_batch)
+
+    return function
+
+
+def compute_metrics(prediction: Any) -> dict[str, float]:
+    """Accuracy, NLL, Brier score and calibration errors of an `EvalPrediction`.
+
+    `prediction` is a pair (predictions, label_ids) or has these attributes; predictions are the
+    logits (B, C) or (B, T, C), or a tuple that begins with them; labels of −100 are left out.
+
+    >>> import numpy as np
+    >>> round(compute_metrics((np.zeros((4, 2)), np.array([0, 1, -100, 1])))["ece"], 4)
+    0.1667
+    """
+    if hasattr(prediction, "predictions"):
+        logits, labels = prediction.predictions, prediction.label_ids
+    else:
+        logits, labels = prediction
+    logits = np.asarray(to_numpy(logits[0] if isinstance(logits, tuple) else logits))
+    labels = np.asarray(to_numpy(labels)).reshape(-1)
+    rows = logits.reshape(-1, logits.shape[-1])
+    if len(rows) != len(labels):
+        raise InputError(f"expected one label per row of logits, got {len(labels)}, {len(rows)}")
+    kept = labels != IGNORE_INDEX
+    stats = CalibrationStats(rows.shape[1])
+    result = stats.update(labels[kept], softmax(rows[kept].astype(np.float64))).compute()
+    return {name: result[name].value for name in METRICS}

@@ -1,0 +1,128 @@
+"""PyTorch Lightning: calibration measured each validation epoch, a calibrator saved at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from sklearn.base import clone
+from torch import Tensor
+
+from focalcal._arrays import softmax
+from focalcal.calibrators import Calibrator, TemperatureScaling
+from focalcal.errors import InputError, MissingExtraError
+from focalcal.integrations.segmentation import IGNORE_INDEX, pixels
+from focalcal.integrations.tensorboard import METRICS, reliability_figure
+from focalcal.metrics import CalibrationStats
+
+try:
+    from pytorch_lightning import Callback
+except ImportError:
+    try:
+        from lightning.pytorch import Callback
+    except ImportError as error:
+        raise MissingExtraError("pytorch-lightning", "integrations", "the callback") from error
+
+FILE = "calibrator.json"
+
+
+def logits_and_labels(outputs: Any, batch: Any) -> tuple[Tensor, Tensor]:
+    """What `validation_step` returned as {"logits": ..., "labels": ...}; labels may be batch[1]."""
+    if not isinstance(outputs, dict) or "logits" not in outputs:
+        raise InputError(
+            "expected validation_step to return a dict with 'logits' (and 'labels'), "
+            f"got {type(outputs).__name__}; return them, or pass read="
+        )
+    return outputs["logits"], outputs["labels"] if "labels" in outputs else batch[1]
+
+
+class CalibrationCallback(Callback):
+    """Logs calibration after every validation epoch; fits and saves a calibrator when fit ends.
+
+    The logits of one validation epoch are held in memory on the CPU. The calibrator is fitted to
+    the last epoch's; calibrate on data that selected nothing if validation also chose the epoch.
+
+    Arguments:
+        n_classes: columns of the logits.
+        calibrator: unfitted; None is temperature scaling by NLL.
+        path: file of the fitted calibrator; None is `calibrator.json` in the trainer's log folder.
+        metrics: names of `CalibrationStats` metrics, logged as `val_ece` and so on.
+        read: (outputs of validation_step, batch) to (logits, labels).
+        ignore_index: a label that is left out.
+
+    Fitted: `calibrator_`; after each epoch `evaluation_`.
+    """
+
+    def __init__(
+        self,
+        n_classes: int,
+        calibrator: Calibrator | None = None,
+        path: str | Path | None = None,
+        *,
+        metrics: tuple[str, ...] = METRICS,
+        prefix: str = "val_",
+        read: Callable[[Any, Any], tuple[Tensor, Tensor]] = logits_and_labels,
+        ignore_index: int = IGNORE_INDEX,
+    ) -> None:
+        self.n_classes = n_classes
+        self.calibrator = calibrator
+        self.path = path
+        self.metrics = metrics
+        self.prefix = prefix
+        self.read = read
+        self.ignore_index = ignore_index
+        self._batches: list[tuple[Tensor, Tensor]] = []
+        self._last: tuple[Tensor, Tensor] | None = None
+
+    def on_validation_epoch_start(self, trainer: Any, pl_module: Any) -> None:
+        self._batches = []
+
+    def on_validation_batch_end(
+        self,
+        trainer: Any,
+        pl_module: Any,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+        dataloader_idx: int = 0,
+    ) -> None:
+        logits, labels = self.read(outputs, batch)
+        rows, flat = pixels(logits.detach(), labels, self.ignore_index)
+        self._batches.append((rows.float().cpu(), flat.cpu()))
+
+    def on_validation_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+        if trainer.sanity_checking or not self._batches:
+            return
+        logits, labels = gathered(*(torch.cat(part) for part in zip(*self._batches)))
+        self._batches, self._last = [], (logits, labels)
+        stats = CalibrationStats(self.n_classes).update(labels, softmax(logits))
+        self.evaluation_ = stats.compute()
+        # All processes hold the same gathered numbers: nothing is left to synchronise.
+        values = {f"{self.prefix}{name}": self.evaluation_[name].value for name in self.metrics}
+        pl_module.log_dict(values, rank_zero_only=False, sync_dist=False)
+        for logger in trainer.loggers:
+            if hasattr(getattr(logger, "experiment", None), "add_figure"):
+                figure = reliability_figure(self.evaluation_.reliability)
+                name = f"{self.prefix}reliability"
+                logger.experiment.add_figure(name, figure, trainer.global_step)
+
+    def on_fit_end(self, trainer: Any, pl_module: Any) -> None:
+        if self._last is None:
+            return
+        calibrator = TemperatureScaling() if self.calibrator is None else clone(self.calibrator)
+        self.calibrator_ = calibrator.fit(*self._last)
+        if trainer.is_global_zero:
+            folder = Path(trainer.log_dir or trainer.default_root_dir)
+            self.calibrator_.save(folder / FILE if self.path is None else self.path)
+
+
+def gathered(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """The rows of all processes in the order of their ranks; those of this one if it is alone."""
+    distributed = torch.distributed
+    if not (distributed.is_available() and distributed.is_initialized()):
+        return logits, labels
+    parts: list[Any] = [None] * distributed.get_world_size()
+    distributed.all_gather_object(parts, (logits, labels))
+    return torch.cat([z for z, _ in parts]), torch.cat([y for _, y in parts])

@@ -1,0 +1,108 @@
+"""Metric classes for torchmetrics: `update(preds, target)`, `compute()`, synchronised by sums.
+
+`preds` are probabilities, never guessed to be logits. Each class is a shell around
+`CalibrationStats`, whose state is a vector that adds up: memory does not grow with the samples,
+processes synchronise with one all-reduce, and confidences of exactly 0 and 1 are counted once.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from focalcal.errors import InputError, MissingExtraError
+from focalcal.integrations.segmentation import IGNORE_INDEX, pixels
+from focalcal.metrics import CalibrationStats, StreamedEvaluation
+
+try:
+    from torchmetrics import Metric
+except ImportError as error:
+    raise MissingExtraError("torchmetrics", "integrations", "a torchmetrics metric") from error
+
+
+class CalibrationMetric(Metric):
+    """One metric of `CalibrationStats`, by name.
+
+    Arguments: n_classes, columns of `preds`; name, such as "ece" (default: the class's own);
+    bins; ignore_index, a label that is left out. preds (N, C) or (N, C, d1..dk) are
+    probabilities, target (N,) or (N, d1..dk) class indices.
+
+    >>> metric = CalibrationMetric(n_classes=2, name="brier")
+    >>> metric.update(torch.tensor([[0.9, 0.1], [0.4, 0.6]]), torch.tensor([0, 1]))
+    >>> round(metric.compute().item(), 4)
+    0.17
+    """
+
+    name: ClassVar[str] = "ece"
+    full_state_update = False
+    is_differentiable = False
+    higher_is_better: ClassVar[bool | None] = False
+    state: Tensor
+
+    def __init__(
+        self,
+        n_classes: int,
+        name: str | None = None,
+        *,
+        bins: int = 15,
+        ignore_index: int = IGNORE_INDEX,
+        **options: Any,
+    ) -> None:
+        super().__init__(**options)
+        self.n_classes, self.bins, self.ignore_index = n_classes, bins, ignore_index
+        self.metric = name or self.name
+        empty = torch.as_tensor(CalibrationStats(n_classes, bins).to_vector())
+        self.add_state("state", default=empty, dist_reduce_fx="sum")
+        known = CalibrationStats(2, 1).update([0, 1], [[0.6, 0.4]] * 2).compute().metrics
+        if self.metric not in known:
+            raise InputError(f"expected a metric of {', '.join(known)}; got {self.metric!r}")
+
+    def update(self, preds: Tensor, target: Tensor) -> None:
+        """Add a batch of probabilities and class indices."""
+        probs, labels = pixels(preds.detach(), target, self.ignore_index)
+        if len(labels) == 0:
+            return
+        batch = CalibrationStats(self.n_classes, self.bins).update(labels, probs)
+        self.state = self.state + torch.as_tensor(batch.to_vector(), device=self.state.device)
+
+    def evaluation(self) -> StreamedEvaluation:
+        """Everything `CalibrationStats` knows of the samples so far, with the reliability bins."""
+        stats = CalibrationStats(self.n_classes, self.bins)
+        return stats.add_vector(self.state.cpu().numpy()).compute()
+
+    def compute(self) -> Tensor:
+        """The metric of all samples so far."""
+        value = self.evaluation()[self.metric].value
+        return torch.tensor(value, dtype=torch.float32, device=self.state.device)
+
+
+class ExpectedCalibrationError(CalibrationMetric):
+    """ECE over equally wide bins (lo, hi]."""
+
+    name = "ece"
+
+
+class AdaptiveCalibrationError(CalibrationMetric):
+    """ECE over equal-mass bins."""
+
+    name = "adaptive_ece"
+
+
+class SmoothCalibrationError(CalibrationMetric):
+    """Smooth ECE."""
+
+    name = "smooth_ece"
+
+
+class NegativeLogLikelihood(CalibrationMetric):
+    """Mean −log p of the true class."""
+
+    name = "nll"
+
+
+class BrierScore(CalibrationMetric):
+    """Mean Σ_k (p_k − y_k)²."""
+
+    name = "brier"

@@ -1,0 +1,120 @@
+"""The Lightning callback: what it logs and saves is what the validation logits say."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pl = pytest.importorskip("pytorch_lightning", reason="pytorch-lightning is not installed")
+
+from focalcal import metrics  # noqa: E402
+from focalcal.calibrators import FocalTemperatureScaling, load  # noqa: E402
+from focalcal.errors import InputError  # noqa: E402
+from focalcal.integrations.lightning import (  # noqa: E402
+    CalibrationCallback,
+    gathered,
+    logits_and_labels,
+)
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning warns of workers, loggers and more
+
+
+class Net(pl.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(3, 3)
+
+    def training_step(self, batch, _):
+        return torch.nn.functional.cross_entropy(self.layer(batch[0]), batch[1])
+
+    def validation_step(self, batch, _):
+        return {"logits": self.layer(batch[0]), "labels": batch[1]}
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
+@pytest.fixture
+def loader(sharp_data):
+    z, y = sharp_data(200, 3)
+    data = torch.utils.data.TensorDataset(
+        torch.as_tensor(z, dtype=torch.float32), torch.as_tensor(y)
+    )
+    return torch.utils.data.DataLoader(data, batch_size=64)
+
+
+def trainer(tmp_path, callback, **options):
+    logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
+    return pl.Trainer(
+        max_epochs=2,
+        accelerator="cpu",
+        default_root_dir=tmp_path,
+        callbacks=[callback],
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        **options,
+    )
+
+
+def test_metrics_figure_and_calibrator(tmp_path, loader):
+    from pytorch_lightning.loggers import TensorBoardLogger
+
+    callback = CalibrationCallback(3, FocalTemperatureScaling(search="gradient"))
+    run = trainer(tmp_path, callback, logger=TensorBoardLogger(tmp_path))
+    torch.manual_seed(0)
+    net = Net()
+    run.fit(net, loader, loader)
+    x, y = loader.dataset.tensors
+    logits = net.layer(x).detach()
+    expected = metrics.ece(y, torch.softmax(logits, dim=1))
+    assert run.callback_metrics["val_ece"].item() == pytest.approx(expected, abs=1e-6)
+    assert callback.evaluation_.n == 200
+    saved = load(next(tmp_path.rglob("calibrator.json")))
+    twin = FocalTemperatureScaling(search="gradient").fit(logits, y)
+    np.testing.assert_allclose(saved.predict_proba(logits), twin.predict_proba(logits), atol=1e-5)
+    events = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    log = events.EventAccumulator(run.log_dir).Reload()
+    assert "val_reliability" in log.Tags()["images"]
+    assert len(log.Scalars("val_ece")) == 2
+
+
+def test_own_reader_and_path_without_logger(tmp_path, loader):
+    file = tmp_path / "cal.json"
+    callback = CalibrationCallback(3, path=file, read=lambda out, batch: (out["logits"], batch[1]))
+    trainer(tmp_path, callback, logger=False).fit(Net(), loader, loader)
+    assert load(file).temperature_ > 0
+
+
+def test_without_validation_nothing_is_saved(tmp_path, loader):
+    callback = CalibrationCallback(3)
+    trainer(tmp_path, callback, logger=False).fit(Net(), loader)
+    assert not hasattr(callback, "calibrator_")
+
+
+def test_outputs_without_logits_are_refused():
+    with pytest.raises(InputError, match="validation_step to return a dict with 'logits'"):
+        logits_and_labels(torch.zeros(3), None)
+    batch = (None, "labels")
+    assert logits_and_labels({"logits": "z"}, batch) == ("z", "labels")
+
+
+def test_processes_share_their_rows(tmp_path):
+    if not torch.distributed.is_available():
+        pytest.skip("this torch has no distributed part")
+    z, y = torch.randn(4, 2), torch.arange(4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.distributed.init_process_group(
+            "gloo", init_method=f"file://{tmp_path}/rendezvous", rank=0, world_size=1
+        )
+        try:
+            rows, labels = gathered(z, y)
+        finally:
+            torch.distributed.destroy_process_group()
+    assert torch.equal(rows, z)
+    assert torch.equal(labels, y)

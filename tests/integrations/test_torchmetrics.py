@@ -1,0 +1,93 @@
+"""torchmetrics classes: equal to the metrics of one pass, in batches, clones and collections."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+torchmetrics = pytest.importorskip("torchmetrics", reason="torchmetrics is not installed")
+
+from focalcal import metrics  # noqa: E402
+from focalcal.errors import InputError  # noqa: E402
+from focalcal.integrations import torchmetrics as ours  # noqa: E402
+
+CLASSES = [
+    (ours.ExpectedCalibrationError, metrics.ece),
+    (ours.NegativeLogLikelihood, metrics.nll),
+    (ours.BrierScore, metrics.brier),
+    (ours.AdaptiveCalibrationError, metrics.adaptive_ece),
+    (ours.SmoothCalibrationError, metrics.smooth_ece),
+]
+
+
+@pytest.fixture
+def batch(sharp_data):
+    z, y = sharp_data(500, 4)
+    return torch.softmax(torch.as_tensor(z), dim=1), torch.as_tensor(y)
+
+
+@pytest.mark.parametrize(("kind", "function"), CLASSES)
+def test_batches_equal_one_pass(batch, kind, function):
+    probs, labels = batch
+    metric = kind(n_classes=4)
+    for part in torch.arange(500).split(64):
+        metric.update(probs[part], labels[part])
+    streamed = metric.evaluation()[kind.name]
+    bound = streamed.error_bound + 1e-6
+    assert metric.compute().item() == pytest.approx(function(labels, probs), abs=bound)
+
+
+def test_two_processes_equal_one(batch):
+    probs, labels = batch
+    whole, left, right = (ours.ExpectedCalibrationError(4) for _ in range(3))
+    whole.update(probs, labels)
+    left.update(probs[:100], labels[:100])
+    right.update(probs[100:], labels[100:])
+    left.state = left._reductions["state"](torch.stack([left.state, right.state]))
+    assert left.compute() == whole.compute()
+
+
+def test_confidence_one_is_counted_once():
+    # torchmetrics' own class puts confidence 1.0 into a bin of its own.
+    metric = ours.ExpectedCalibrationError(2)
+    metric.update(torch.tensor([[1.0, 0.0], [0.98, 0.02]]), torch.tensor([1, 0]))
+    assert metric.evaluation().reliability.counts[-1] == 2
+    assert metric.compute().item() == pytest.approx(abs((1.0 + 0.98) / 2 - 0.5))
+
+
+def test_collection_reset_and_forward(batch):
+    probs, labels = batch
+    both = torchmetrics.MetricCollection([ours.ExpectedCalibrationError(4), ours.BrierScore(4)])
+    assert set(both(probs, labels)) == {"ExpectedCalibrationError", "BrierScore"}
+    before = both.compute()
+    both.reset()
+    both.update(probs, labels)
+    assert both.compute() == before
+
+
+def test_dense_predictions_and_ignored_labels(batch):
+    probs, labels = batch
+    dense = probs.reshape(5, 10, 10, 4).movedim(-1, 1)
+    target = labels.reshape(5, 10, 10).clone()
+    target[0] = -1
+    metric = ours.ExpectedCalibrationError(4, ignore_index=-1)
+    metric.update(dense, target)
+    metric.update(dense[:1], target[:1])
+    assert metric.compute().item() == pytest.approx(metrics.ece(labels[100:], probs[100:]))
+
+
+def test_unknown_names_are_refused():
+    with pytest.raises(InputError, match="expected a metric of accuracy"):
+        ours.CalibrationMetric(3, name="eec")
+
+
+def test_vectors_of_other_settings_are_refused():
+    with pytest.raises(InputError, match="as these settings make"):
+        metrics.CalibrationStats(2).add_vector(metrics.CalibrationStats(3).to_vector())
+
+
+def test_vector_holds_the_whole_state(batch):
+    probs, labels = batch
+    stats = metrics.CalibrationStats(4).update(labels, probs)
+    again = metrics.CalibrationStats(4).add_vector(stats.to_vector())
+    assert again.to_json() == stats.to_json()

@@ -182,6 +182,13 @@ def test_nll_from_odds_is_the_nll(calibrated_data):
     assert found == pytest.approx([nll(z, y, g, t) for g, t in pairs], abs=1e-12)
 
 
+def test_nll_from_odds_is_the_nll_of_saturated_logits():
+    z, y = np.array([[1e4, -1e4, 0.0], [40.0, 0.0, -5.0], [3.0, 900.0, 0.0]]), np.array([0, 1, 0])
+    pairs = [(-0.5, 0.01), (0.0, 1.0), (3.0, 2.0)]
+    found = NllScores(FitData(z, y, None)).exact(pairs)
+    assert found == pytest.approx([nll(z, y, g, t) for g, t in pairs], rel=1e-12)
+
+
 @pytest.mark.filterwarnings("ignore:.*end of the searched range")
 def test_gradient_search_beats_temperature_scaling_and_the_grid(calibrated_data):
     z, y = calibrated_data(3000, 5, scale=2.0, seed=7)

@@ -201,5 +201,6 @@ class NllScores(TopScores):
 
 
 def _log_h(log_q: np.ndarray, log_rest: np.ndarray, gamma: float) -> np.ndarray:
-    ratio = np.minimum(-np.exp(log_q - log_rest) * log_q, 1.0)
+    certain = log_q > -1e-12  # r(q) tends to 1 there, and its factors to ∞ and 0
+    ratio = np.where(certain, 1.0, -np.exp(np.where(certain, 0.0, log_q - log_rest)) * log_q)
     return log_q - gamma * log_rest - np.log1p(gamma * ratio)

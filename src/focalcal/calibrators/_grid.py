@@ -125,7 +125,7 @@ class TopScores:
         """The pairs (given per γ, per position) that could have the lowest error of a path."""
         panels = self._panels(path)
         errors, slack = self._path_errors(path, panels, len(pairs))
-        possible = errors - slack <= np.min(errors + slack)
+        possible = ~(errors - slack > np.nanmin(errors + slack))  # what is unknown is possible
         return [pairs[i][j] for i, j in np.argwhere(possible)]
 
     def _path_errors(

@@ -59,6 +59,7 @@ def moment_sums(logits: Array, labels: Array, weights: Array | None, beta: float
     axis = 0 if k <= SHORT_ROW else 1
     device = array_api_compat.device(logits)
     sums = xp.empty((4, n), dtype=xp.float64, device=device)
+    ones = xp.ones((1, k), dtype=logits.dtype, device=device)
 
     def block(rows: slice) -> None:
         z = logits[rows]
@@ -68,13 +69,20 @@ def moment_sums(logits: Array, labels: Array, weights: Array | None, beta: float
         below = z - xp.max(z, axis=axis, keepdims=True)  # ≤ 0, so exp never overflows
         sums[3, rows] = below[labels[rows], count] if axis == 0 else below[count, labels[rows]]
         e = xp.exp(below * beta)
-        sums[0, rows] = e.sum(axis)
-        e *= below  # products in this order: 0 · (large · large) never becomes NaN
-        sums[1, rows] = e.sum(axis)
-        with np.errstate(over="ignore"):  # answered by OverflowError in `moments_of`
+        # Products in this order: 0 · (large · large) never becomes NaN; an overflow is answered by
+        # OverflowError in `moments_of`.
+        with np.errstate(over="ignore"):
             if axis == 0:
+                sums[0, rows] = e.sum(0)
                 e *= below
-            sums[2, rows] = e.sum(axis) if axis == 0 else xp.vecdot(e, below)
+                sums[1, rows] = e.sum(0)
+                e *= below
+                sums[2, rows] = e.sum(0)
+            else:
+                sums[0, rows] = xp.vecdot(e, ones)
+                sums[1, rows] = xp.vecdot(e, below)
+                e *= below
+                sums[2, rows] = xp.vecdot(e, below)
 
     map_rows(block, logits)
     total, first, second, own = sums[0], sums[1] / sums[0], sums[2] / sums[0], sums[3]

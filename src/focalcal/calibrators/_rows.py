@@ -10,7 +10,7 @@ from focalcal._blocks import map_blocks
 
 T = TypeVar("T")
 
-CACHE_ELEMENTS = 2**16
+CACHE_ELEMENTS = 2**17
 """With its temporaries a float32 block of this size stays in a core's second-level cache."""
 DEVICE_ELEMENTS = 2**27
 """An accelerator wants few large kernels; this bounds their temporaries."""

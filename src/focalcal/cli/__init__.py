@@ -20,7 +20,19 @@ from focalcal import __version__
 from focalcal.cli import _console
 from focalcal.errors import FileFormatError, FocalcalError, InputError, MissingExtraError
 
-COMMANDS = ("evaluate", "train", "predict", "curvature", "fit", "apply", "methods", "doctor")
+COMMANDS = (
+    "evaluate",
+    "train",
+    "predict",
+    "curvature",
+    "fit",
+    "apply",
+    "methods",
+    "doctor",
+    "report",
+    "theory",
+    "reproduce",
+)
 """Command modules of this package, in the order of `--help`; each has `register(app)`."""
 
 BAD_INPUT = (

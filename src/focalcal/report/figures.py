@@ -1,67 +1,22 @@
-"""Figures of the report as Plotly descriptions: plain dictionaries made from `ReportData`.
+"""Figures of one model, made from its `ModelReport` alone.
 
-Colours are names such as "@before"; the page's script replaces them by those of the light or the
-dark theme. Every figure carries the sentence and the table that say the same in words.
+Every figure carries the sentence and the table that say the same in words.
 """
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from focalcal.bins import Bins
 from focalcal.report import sentences
-from focalcal.report.data import ModelReport, ReportData, View, plain
+from focalcal.report.data import ModelReport, View
+from focalcal.report.figure import Figure, axis, label
 from focalcal.report.sentences import percent
 
 SHOWN_CLASSES = 30
 PICKABLE_CLASSES = 100
-
-
-@dataclasses.dataclass(frozen=True)
-class Figure:
-    """A figure for the page: traces and layout, and its text and table alternatives.
-
-    choices: further sets of traces to pick from, as (label, traces).
-    """
-
-    id: str
-    title: str
-    text: str
-    traces: list[dict[str, Any]]
-    layout: dict[str, Any]
-    header: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    height: int = 360
-    choices: tuple[tuple[str, list[dict[str, Any]]], ...] = ()
-
-    def spec(self) -> dict[str, Any]:
-        """What the script draws; numbers to six digits."""
-        return _rounded(
-            {
-                "traces": self.traces,
-                "layout": self.layout,
-                "height": self.height,
-                "choices": [traces for _, traces in self.choices],
-            }
-        )
-
-
-def axis(title: str, **more: Any) -> dict[str, Any]:
-    return {"title": {"text": title}, **more}
-
-
-def _rounded(x: Any) -> Any:
-    if isinstance(x, dict):
-        return {key: _rounded(value) for key, value in x.items()}
-    if isinstance(x, list | tuple | np.ndarray):
-        return [_rounded(value) for value in plain(x)]
-    if isinstance(x, float | np.floating):
-        return plain(float(f"{x:.6g}"))
-    return plain(x)
 
 
 def reliability(prefix: str, view: View, which: str) -> Figure:
@@ -154,7 +109,7 @@ def class_errors(prefix: str, model: ModelReport) -> Figure:
     """Class-wise calibration errors before and after, the worst classes first."""
     order = np.argsort(-model.before.class_ece, kind="stable")
     shown = order[:SHOWN_CLASSES][::-1]
-    labels = [_label(model.class_names[k], k) for k in shown]
+    labels = [label(model.class_names[k], k) for k in shown]
     pair = (("before", model.before), ("after", model.after))
     return Figure(
         id=f"fig-{prefix}-class-errors",
@@ -190,12 +145,6 @@ def class_errors(prefix: str, model: ModelReport) -> Figure:
             for k in order[:PICKABLE_CLASSES]
         ),
     )
-
-
-def _label(name: str, k: int) -> str:
-    """A class name as an axis label: Plotly reads a little HTML, so it must hold none."""
-    name = name.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return name if len(name) <= 24 else f"{name[:20]}… ({k})"
 
 
 def class_reliability(prefix: str, model: ModelReport) -> Figure:
@@ -397,53 +346,5 @@ def risk_coverage(prefix: str, model: ModelReport) -> Figure:
                 percent(model.after.stops.risk[i]),
             )
             for i in range(0, len(model.before.stops.threshold), 10)
-        ),
-    )
-
-
-def comparison(report: ReportData, metric: str, title: str, scale: float) -> Figure:
-    """One metric of every model before and after its own calibrator, with intervals."""
-    labels = [_label(m.name, i) for i, m in enumerate(report.models)]
-
-    def points(which: str) -> dict[str, Any]:
-        found = [getattr(m, which).evaluation[metric] for m in report.models]
-        value = np.array([e.value for e in found])
-        return {
-            "type": "scatter",
-            "mode": "markers",
-            "name": which,
-            "x": scale * value,
-            "y": labels,
-            "error_x": {
-                "type": "data",
-                "symmetric": False,
-                "array": scale * (np.array([e.high for e in found]) - value),
-                "arrayminus": scale * (value - np.array([e.low for e in found])),
-                "color": f"@{which}",
-            },
-            "marker": {"size": 12, "color": f"@{which}"},
-            "hovertemplate": "%{y}: %{x:.4g}<extra>" + which + "</extra>",
-        }
-
-    names: Sequence[str] = [m.name for m in report.models]
-    both = [(m.before.evaluation[metric], m.after.evaluation[metric]) for m in report.models]
-    return Figure(
-        id=f"fig-compare-{metric}",
-        title=title,
-        text=" ".join(
-            f"{n}: {scale * a.value:.4g} before, {scale * b.value:.4g} after calibration."
-            for n, (a, b) in zip(names, both)
-        ),
-        traces=[points("before"), points("after")],
-        layout={
-            "xaxis": axis(title, rangemode="tozero"),
-            "yaxis": {"type": "category", "automargin": True, "autorange": "reversed"},
-            "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom"},
-        },
-        height=150 + 50 * len(names),
-        header=("model", "before", "after"),
-        rows=tuple(
-            (n, f"{scale * a.value:.4f}", f"{scale * b.value:.4f}")
-            for n, (a, b) in zip(names, both)
         ),
     )

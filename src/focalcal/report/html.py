@@ -7,10 +7,10 @@ import json
 import re
 from typing import Any
 
+from focalcal.report import comparison, page
 from focalcal.report import figures as F
-from focalcal.report import page
 from focalcal.report.data import ModelReport, ReportData
-from focalcal.report.figures import Figure
+from focalcal.report.figure import Figure
 from focalcal.report.page import esc
 from focalcal.report.rows import COLUMNS, best, parameters
 from focalcal.report.sentences import accuracy_change, percent, right_wrong_text
@@ -25,7 +25,7 @@ def render(report: ReportData) -> str:
     parts, links = [], []
     several = len(report.models) > 1
     if several:
-        parts.append(_comparison(report, drawn))
+        parts.append(comparison.section(report, drawn))
         links.append(("comparison", "Comparison"))
     for i, model in enumerate(report.models):
         parts.append(_model(report, model, f"m{i}", several, drawn))
@@ -147,19 +147,12 @@ def _reliability(report: ReportData, model: ModelReport, prefix: str, drawn: lis
         f"Points on the dotted line are calibrated; below it confidence exceeds accuracy. Bands "
         f"are {100 * report.level:g} % intervals of the accuracy in each bin."
     )
-    return page.paragraph(words) + _pair(made, drawn)
-
-
-def _pair(made: list[Figure], drawn: list[Figure]) -> str:
-    drawn += made
-    return f'<div class="pair">{"".join(map(page.figure, made))}</div>'
+    return page.paragraph(words) + page.pair(made, drawn)
 
 
 def _classes(report: ReportData, model: ModelReport, prefix: str, drawn: list[Figure]) -> str:
     made = [F.class_errors(prefix, model), F.class_reliability(prefix, model)]
-    drawn += made
-    shown = page.figure(made[0]) + page.figure(made[1], label="Class")
-    return f'<div class="pair">{shown}</div>'
+    return page.pair(made, drawn, label="Class")
 
 
 def _right_wrong(report: ReportData, model: ModelReport, prefix: str, drawn: list[Figure]) -> str:
@@ -167,7 +160,7 @@ def _right_wrong(report: ReportData, model: ModelReport, prefix: str, drawn: lis
         F.right_wrong(prefix, view, which)
         for which, view in (("before", model.before), ("after", model.after))
     ]
-    return page.paragraph(right_wrong_text(model)) + _pair(made, drawn)
+    return page.paragraph(right_wrong_text(model)) + page.pair(made, drawn)
 
 
 def _landscape(report: ReportData, model: ModelReport, prefix: str, drawn: list[Figure]) -> str:
@@ -295,31 +288,6 @@ _SECTIONS = (
     ("deploy", "Deploy", _deploy),
     ("data", "Data", _data),
 )
-
-
-def _comparison(report: ReportData, drawn: list[Figure]) -> str:
-    rows = []
-    for m in report.models:
-        before, after = m.before.evaluation, m.after.evaluation
-        rows.append(
-            (
-                m.name,
-                percent(before["accuracy"].value),
-                percent(before["ece"].value),
-                f"{before['nll'].value:.4f}",
-                m.after.name,
-                percent(after["accuracy"].value),
-                percent(after["ece"].value),
-                f"{after['nll'].value:.4f}",
-            )
-        )
-    header = ("model", "accuracy", "ECE", "NLL", "calibrator", "accuracy", "ECE", "NLL")
-    table = page.table("Each model before, and after the calibrator chosen for it", header, rows)
-    made = [
-        F.comparison(report, "ece", "ECE, %", 100.0),
-        F.comparison(report, "nll", "NLL", 1.0),
-    ]
-    return page.section("comparison", "Comparison", table, _pair(made, drawn))
 
 
 def _method_notes(report: ReportData) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from focalcal import __version__
-from focalcal.report.figures import Figure
+from focalcal.report.figure import Figure
 
 
 def esc(text: Any) -> str:
@@ -100,15 +100,7 @@ def figure(f: Figure, *, label: str | None = None) -> str:
     """A figure with its sentence, and its numbers as a table for those who want or need them."""
     words = f.text or f.title
     caption = f"<figcaption>{esc(f.text)}</figcaption>" if f.text else ""
-    control = ""
-    if f.choices:
-        options = "".join(
-            f'<option value="{i}">{esc(name)}</option>' for i, (name, _) in enumerate(f.choices)
-        )
-        control = (
-            f'<div class="controls"><label for="{f.id}-pick">{esc(label or "Show")}</label>'
-            f'<select id="{f.id}-pick" data-picks="{f.id}">{options}</select></div>'
-        )
+    control = _picker(f, label or "Show") if f.choices else ""
     numbers = ""
     if f.rows:
         shown = table(f.title, f.header, f.rows)
@@ -118,6 +110,28 @@ def figure(f: Figure, *, label: str | None = None) -> str:
         f'<div class="chart" id="{f.id}" role="img" aria-label="{esc(f.title)}: {esc(words)}" '
         f'style="min-height:{f.height}px"></div>{caption}{numbers}</figure>'
     )
+
+
+def pair(made: Sequence[Figure], drawn: list[Figure], *, label: str | None = None) -> str:
+    """Figures side by side where there is room; they are added to `drawn`."""
+    drawn += made
+    return f'<div class="pair">{"".join(figure(f, label=label) for f in made)}</div>'
+
+
+def _picker(f: Figure, label: str) -> str:
+    """The control that picks among a figure's choices: a list, or a slider with its word."""
+    id, names = f"{f.id}-pick", [name for name, _ in f.choices]
+    if f.slides:
+        words = esc(json.dumps(names, ensure_ascii=False))
+        control = (
+            f'<input type="range" id="{id}" min="0" max="{len(names) - 1}" value="{f.start}" '
+            f'aria-valuetext="{esc(names[f.start])}" data-picks="{f.id}" data-words="{words}">'
+            f'<output for="{id}">{esc(names[f.start])}</output>'
+        )
+    else:
+        options = "".join(f'<option value="{i}">{esc(n)}</option>' for i, n in enumerate(names))
+        control = f'<select id="{id}" data-picks="{f.id}">{options}</select>'
+    return f'<div class="controls"><label for="{id}">{esc(label)}</label>{control}</div>'
 
 
 def slider(id: str, label: str, lines: Sequence[str], at: int) -> str:

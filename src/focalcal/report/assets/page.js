@@ -78,7 +78,10 @@
     control.addEventListener("input", () => {
       const shown = document.querySelector(`output[for="${control.id}"]`);
       const words = control.dataset.words ? JSON.parse(control.dataset.words) : null;
-      if (shown && words) shown.textContent = words[Number(control.value)];
+      if (shown && words) {
+        shown.textContent = words[Number(control.value)];
+        control.setAttribute("aria-valuetext", shown.textContent);
+      }
       draw(control.dataset.picks);
     });
   }

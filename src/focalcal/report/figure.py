@@ -1,0 +1,79 @@
+"""A figure as a Plotly description: plain dictionaries, with its text and table alternatives.
+
+Colours are names such as "@before"; the page's script replaces them by those of the light or the
+dark theme.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from focalcal.report.data import plain
+
+
+@dataclasses.dataclass(frozen=True)
+class Figure:
+    """A figure for the page: traces and layout, and its text and table alternatives.
+
+    choices: further sets of traces to pick from, as (label, traces); by a slider if `slides`,
+    which starts at number `start`.
+    """
+
+    id: str
+    title: str
+    text: str
+    traces: list[dict[str, Any]]
+    layout: dict[str, Any]
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    height: int = 360
+    choices: tuple[tuple[str, list[dict[str, Any]]], ...] = ()
+    slides: bool = False
+    start: int = 0
+
+    def spec(self) -> dict[str, Any]:
+        """What the script draws; numbers to six digits."""
+        return _rounded(
+            {
+                "traces": self.traces,
+                "layout": self.layout,
+                "height": self.height,
+                "choices": [traces for _, traces in self.choices],
+            }
+        )
+
+
+def axis(title: str, **more: Any) -> dict[str, Any]:
+    return {"title": {"text": title}, **more}
+
+
+def _rounded(x: Any) -> Any:
+    if isinstance(x, dict):
+        return {key: _rounded(value) for key, value in x.items()}
+    if isinstance(x, list | tuple | np.ndarray):
+        return [_rounded(value) for value in plain(x)]
+    if isinstance(x, float | np.floating):
+        return plain(float(f"{x:.6g}"))
+    return plain(x)
+
+
+def label(name: str, k: int, longest: int = 24) -> str:
+    """A name as an axis label: Plotly reads a little HTML, so it must hold none."""
+    name = name if len(name) <= longest else f"{name[: longest - 4]}… ({k})"
+    return name.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def line(x: Any, y: Any, name: str, colour: str, **more: Any) -> dict[str, Any]:
+    """A line; `more` are further settings of the trace."""
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "x": x,
+        "y": y,
+        "name": name,
+        "line": {"color": colour, "width": 2.5} | more.pop("line", {}),
+        **more,
+    }

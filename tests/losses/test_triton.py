@@ -46,7 +46,9 @@ def compare(device: str, shapes: list[tuple[int, int]]) -> None:
                     (wanted,) = torch.autograd.grad(expected, wide, outer)
                     torch.testing.assert_close(value, expected, rtol=1e-4, atol=1e-5)
                     assert got.dtype == dtype
-                    tolerance = 1e-4 if dtype == torch.float32 else 1e-2
+                    # At γ near −1 the slope blows up ce's own rounding where p is near 1.
+                    steep = not isinstance(gamma, torch.Tensor) and gamma < 0
+                    tolerance = (1e-3 if steep else 1e-4) if dtype == torch.float32 else 1e-2
                     atol = tolerance * float(wanted.abs().max())
                     torch.testing.assert_close(got.float(), wanted, rtol=tolerance, atol=atol)
                     assert (got[1] == 0).all()

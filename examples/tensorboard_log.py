@@ -1,0 +1,32 @@
+"""TensorBoard: calibration of a model at each step, with its reliability diagram.
+
+pip install 'focalcal[integrations]'
+python examples/tensorboard_log.py && tensorboard --logdir runs/calibration
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from torch.utils.tensorboard import SummaryWriter
+
+from focalcal.integrations.tensorboard import log_evaluation
+from focalcal.metrics import evaluate
+
+
+def main(folder: Path) -> Path:
+    """The folder of the log: three steps of a model that grows over-confident."""
+    rng = np.random.default_rng(0)
+    logits = 2 * rng.normal(size=(1000, 4))
+    labels = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
+    with SummaryWriter(folder) as writer:
+        for step, sharpness in enumerate((1.0, 1.5, 2.0)):
+            p = np.exp(sharpness * logits)
+            p /= p.sum(axis=1, keepdims=True)
+            log_evaluation(writer, evaluate(labels, p, resamples=100), step)
+    return folder
+
+
+if __name__ == "__main__":
+    print(main(Path("runs/calibration")))

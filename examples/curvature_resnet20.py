@@ -94,8 +94,8 @@ def draw(found: dict, path: Path) -> None:
     left, middle, right = figure.subplots(1, 3)
     name = {gamma: f"γ = {gamma}" if gamma else "CE" for gamma in found}
     figures.plot_traces({gamma: s.trace for gamma, s in found.items()}, left)
-    middle.plot(list(found), [s.top.values[0] for s in found.values()], "o-", label="largest")
-    middle.plot(list(found), [s.bottom.values[0] for s in found.values()], "s-", label="smallest")
+    middle.plot(list(found), [float(s.top.values[0]) for s in found.values()], "o-", label="largest")
+    middle.plot(list(found), [float(s.bottom.values[0]) for s in found.values()], "s-", label="smallest")
     middle.set(xlabel="γ of the measured loss", ylabel="eigenvalue")
     middle.legend(frameon=False)
     figures.plot_density({name[gamma]: s.density for gamma, s in found.items()}, right)

@@ -94,8 +94,12 @@ def draw(found: dict, path: Path) -> None:
     left, middle, right = figure.subplots(1, 3)
     name = {gamma: f"γ = {gamma}" if gamma else "CE" for gamma in found}
     figures.plot_traces({gamma: s.trace for gamma, s in found.items()}, left)
-    middle.plot(list(found), [float(s.top.values[0]) for s in found.values()], "o-", label="largest")
-    middle.plot(list(found), [float(s.bottom.values[0]) for s in found.values()], "s-", label="smallest")
+    ends = {
+        "largest": [s.top for s in found.values()],
+        "smallest": [s.bottom for s in found.values()],
+    }
+    for label, eigenvalues in ends.items():
+        middle.plot(list(found), [float(e.values[0]) for e in eigenvalues], "o-", label=label)
     middle.set(xlabel="γ of the measured loss", ylabel="eigenvalue")
     middle.legend(frameon=False)
     figures.plot_density({name[gamma]: s.density for gamma, s in found.items()}, right)

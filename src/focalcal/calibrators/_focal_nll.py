@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import array_api_compat
 import numpy as np
 import scipy.optimize
 
@@ -41,48 +42,59 @@ def focal_nll(
 
     def block(rows: slice) -> np.ndarray:
         z = xp.astype(logits[rows], xp.float64)
-        index = xp.arange(z.shape[1], device=z.device)[None, :]
-        top = xp.argmax(z, axis=1)[:, None]
-        own = xp.astype(labels[rows], xp.int64)[:, None]
+        index = xp.arange(z.shape[0], device=array_api_compat.device(z))
+        top, own = xp.argmax(z, axis=1), xp.astype(labels[rows], xp.int64)
         margins = xp.max(z, axis=1, keepdims=True) - z
-        others = index != top
-        # The top class is written through the odds R of the others, which keep their digits.
-        scaled = xp.where(others, beta * margins, xp.full_like(z, xp.inf))
-        nearest = xp.min(scaled, axis=1, keepdims=True)
-        e = xp.exp(nearest - scaled)
-        sum_e = xp.sum(e, axis=1, keepdims=True)
+        # The other classes, through their odds R against the top class, which keep their digits.
+        # The top's own place in the matrices holds e = q = 0 and adds nothing to their sums.
+        scaled = beta * margins
+        scaled[index, top] = xp.inf
+        nearest = xp.min(scaled, axis=1)
+        e = xp.exp(nearest[:, None] - scaled)
+        scaled[index, top] = 0.0
+        sum_e = xp.sum(e, axis=1)
         log_r = xp.log(sum_e) - nearest
         r = xp.exp(log_r)
         log1p_r = xp.log1p(r)
-        log_q = -beta * margins - log1p_r
-        q = xp.exp(log_q)
-        log_rest = xp.where(others, xp.log1p(-xp.where(others, q, 0 * q)), log_r - log1p_r)
+        log_c = -nearest - log1p_r
+        q = e * xp.exp(log_c)[:, None]
+        rest = 1 - q
+        log_rest = xp.log(rest)
+        ratio = q * (scaled + log1p_r[:, None]) / rest
+        below = 1 + gamma * ratio
+        weight = e * xp.exp(-gamma * log_rest) / below
+        total = xp.sum(weight, axis=1)
+        # Derivatives of log h by γ and β, where d log q/dβ = mean margin − margin.
+        others_mean = xp.vecdot(e, margins) / sum_e
+        mean = others_mean * xp.exp(log_r - log1p_r)
+        slope = mean[:, None] - margins
+        by_gamma = -log_rest - ratio / below
+        by_beta = slope * (1 + gamma * (q - (ratio - q) / below) / rest)
+        # The same for the top class, whose 1/(1−q) cancels against the mean margin.
         tiny = r < 1e-8
         top_ratio = xp.where(tiny, 1 - r / 2, log1p_r / xp.where(tiny, xp.ones_like(r), r))
-        ratio = xp.where(others, -q * log_q * xp.exp(-log_rest), top_ratio)
-        # log h, and its derivatives by γ and by log q less the factor γ/(1−q)
-        below = 1 + gamma * ratio
-        log_h = log_q - gamma * log_rest - xp.log(below)
-        by_gamma = -log_rest - ratio / below
-        bracket = q - (ratio - q) / below
-        # d log q/dβ = mean margin − margin, where the top's 1/(1−q) cancels against the mean
-        others_mean = xp.sum(e * margins, axis=1, keepdims=True) / sum_e
-        mean = others_mean * xp.exp(log_r - log1p_r)
-        slope = mean - margins
-        over_rest = xp.where(
-            others, slope * xp.exp(-xp.where(others, log_rest, 0 * q)), others_mean
+        top_below = 1 + gamma * top_ratio
+        top_q, top_log_rest = xp.exp(-log1p_r), log_r - log1p_r
+        top_log_h = -log1p_r - gamma * top_log_rest - xp.log(top_below)
+        top_by_gamma = -top_log_rest - top_ratio / top_below
+        top_by_beta = mean + gamma * others_mean * (top_q - (top_ratio - top_q) / top_below)
+
+        odds = top_log_h - log_c - xp.log(total)
+        small = xp.exp(-xp.abs(odds))
+        others_p = xp.where(odds > 0, small, xp.ones_like(odds)) / (1 + small)
+        is_top = own == top
+        own_log_h = (
+            -scaled[index, own] - log1p_r - gamma * log_rest[index, own] - xp.log(below[index, own])
         )
-        by_beta = slope + gamma * bracket * over_rest
-        shift = xp.max(log_h, axis=1, keepdims=True)
-        p = xp.exp(log_h - shift)
-        total = xp.sum(p, axis=1, keepdims=True)
-        p = p / total
-        loss = shift + xp.log(total) - xp.take_along_axis(log_h, own, axis=1)
+        softplus = xp.log1p(small) + xp.where(odds < 0, -odds, xp.zeros_like(odds))
+        loss = softplus + xp.where(is_top, xp.zeros_like(odds), top_log_h - own_log_h)
         columns = [loss] + [
-            xp.sum(p * d, axis=1, keepdims=True) - xp.take_along_axis(d, own, axis=1)
-            for d in (by_gamma, by_beta)
+            (1 - others_p) * at_top
+            + others_p * xp.vecdot(weight, d) / total
+            - xp.where(is_top, at_top, d[index, own])
+            for d, at_top in ((by_gamma, top_by_gamma), (by_beta, top_by_beta))
         ]
-        w = xp.ones_like(loss) if weights is None else xp.astype(weights[rows], xp.float64)[:, None]
+        w = xp.ones_like(loss) if weights is None else xp.astype(weights[rows], xp.float64)
         return np.asarray([float(xp.sum(w * c)) for c in columns] + [float(xp.sum(w))])
 
     sums = np.sum(map_rows(block, logits), axis=0)

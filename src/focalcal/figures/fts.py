@@ -144,6 +144,7 @@ def figure8(
     errors: Any,
     points: dict[str, tuple[float, float]],
     line: tuple[float, float] | None = None,
+    title: str = "",
 ) -> list[Panel]:
     """Equal-mass ECE (len(gammas), len(temperatures)) over γ_ev and T, and the line T = a + bγ."""
     gammas, temperatures = np.asarray(gammas), np.asarray(temperatures)
@@ -153,4 +154,4 @@ def figure8(
         lines.append(Curve("line", gammas, line[0] + line[1] * gammas, style="--"))
     values = 100 * np.asarray(errors).T
     axes = ("γ", "T", gammas, temperatures)
-    return [HeatMap("", *axes, values, "equal-mass ECE, %", points, tuple(lines))]
+    return [HeatMap(title, *axes, values, "equal-mass ECE, %", points, tuple(lines))]

@@ -1,0 +1,239 @@
+"""What the summary of FTS asks next."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+
+from focalcal.calibrators import METHODS, TemperatureScaling
+from focalcal.experiments import published
+from focalcal.experiments.base import Analysis, Experiment, Finding, Material
+from focalcal.experiments.fts import accepts_image, landscape_analysis
+from focalcal.experiments.fts_open import FILES, all_networks, loss_recipes
+from focalcal.experiments.reference import rows
+from focalcal.experiments.runs import fitted, measured
+from focalcal.experiments.settings import BASES, SMOKE, Settings, with_losses
+from focalcal.figures import Curve, Curves
+from focalcal.maps import closest_temperature
+from focalcal.metrics import adaptive_ece, ece, nll
+
+
+def _architectures(material: Material) -> Analysis:
+    findings, wins = [], []
+    for net in all_networks(material):
+        pair = {}
+        for name in ("temperature", "focal-temperature"):
+            found = fitted(METHODS[name](), net.calibration)
+            probs = found.predict_proba(net.test.as_logits())
+            for metric, scale in (("nll", 1), ("adaptive_ece", 100)):
+                e = measured(metric, net.test.labels, probs)
+                unit = "NLL" if scale == 1 else "equal-mass ECE %"
+                findings.append(
+                    Finding(
+                        f"{unit}, {net.name}, {name}",
+                        scale * e.value,
+                        None,
+                        scale * e.low,
+                        scale * e.high,
+                        e.n,
+                    )
+                )
+                pair[name, metric] = e.value
+        wins.append(
+            [pair["focal-temperature", m] < pair["temperature", m] for m in ("nll", "adaptive_ece")]
+        )
+    nll_wins, ece_wins = np.sum(wins, axis=0) if wins else (0, 0)
+    text = (
+        f"Fitted by NLL, focal temperature scaling is ahead of temperature scaling in NLL for "
+        f"{nll_wins} and in equal-mass ECE for {ece_wins} of {len(wins)} networks."
+    )
+    return Analysis(tuple(findings), text)
+
+
+def _ablation(material: Material) -> Analysis:
+    findings, panels = [], []
+    for net in all_networks(material)[:6]:
+        z, y = net.calibration.as_logits(), net.calibration.labels
+        numbers, drawn = landscape_analysis(net.name, z, y)
+        findings += numbers
+        panels += drawn
+    ends = {
+        k: [f.ours for f in findings if f.what.startswith(f"equal-mass ECE % of the {k}")]
+        for k in ("grid", "line")
+    }
+    loss = max((b - a for a, b in zip(ends["grid"], ends["line"])), default=0.0)
+    text = (
+        "The valley of low error runs along the line, so its search, a third of the grid's points "
+        f"or fewer, loses at most {loss:.2f} points of equal-mass ECE on the calibration set."
+    )
+    return Analysis(tuple(findings), text, tuple(panels))
+
+
+def _criterion(material: Material) -> Analysis:
+    """T by NLL against T by the reported metric: what the choice buys on the test set."""
+    findings, gains = [], {"ece": [], "nll": []}
+    for net in all_networks(material):
+        z, y = net.test.as_logits(), net.test.labels
+        by_nll = fitted(TemperatureScaling(), net.calibration).predict_proba(z)
+        by_ece = fitted(TemperatureScaling("adaptive_ece"), net.calibration).predict_proba(z)
+        pairs = {"ece": (adaptive_ece, by_ece, by_nll), "nll": (nll, by_nll, by_ece)}
+        for name, (metric, own, other) in pairs.items():
+            gain = 100 * (1 - metric(y, own) / metric(y, other))
+            gains[name].append(gain)
+            findings.append(Finding(f"{name}: gain %, {net.name}", gain, n=net.n))
+    if not findings:
+        return published.absent("published predictions")
+    means = {k: float(np.mean(v)) for k, v in gains.items()}
+    findings = [
+        Finding(
+            "equal-mass ECE: mean gain %", means["ece"], 20.0, n=len(gains["ece"]), tolerance=5.0
+        ),
+        Finding("log-loss: mean gain %", means["nll"], 1.0, n=len(gains["nll"]), tolerance=0.5),
+        *findings,
+    ]
+    text = (
+        f"Choosing T by the reported metric on the calibration set buys {means['ece']:.0f} % of "
+        f"equal-mass ECE and {means['nll']:.1f} % of log-loss on average over "
+        f"{len(gains['ece'])} networks; single networks range from {min(gains['ece']):.0f} to "
+        f"{max(gains['ece']):.0f} % of ECE."
+    )
+    return Analysis(tuple(findings), text)
+
+
+def _compensation(material: Material) -> Analysis:
+    """ln T of a focal network less ln T of the cross-entropy one, against Ψ's own temperature."""
+    table = {
+        (r["dataset"], r["model"], r["loss"]): float(r["temperature"])
+        for r in rows("intriguing_effects")
+        if r["metric"] == "ece%" and r["stage"] == "post" and r["temperature"]
+    }
+    findings, middle = [], {}
+    for gamma in (1, 2, 3):
+        ratios = np.array(
+            [
+                t / table[data, model, "ce"]
+                for (data, model, loss), t in table.items()
+                if loss == f"fl-{gamma}" and (data, model, "ce") in table
+            ]
+        )
+        for k in (2, 3, 10):
+            alone = closest_temperature(float(gamma), k).temperature
+            middle[gamma, k] = float(np.median(ratios) / alone)
+            what = f"T of fl-{gamma} / (T of ce × T of Ψ, K = {k}), median of IE's tables"
+            findings.append(Finding(what, middle[gamma, k], 1.0, n=len(ratios), tolerance=0.1))
+    for run in material.runs:
+        if run.gamma is None or run.folder is None:
+            continue
+        from focalcal.training import predict
+
+        train = predict(run.folder, "train", data_dir=run.data)
+        t_train = fitted(TemperatureScaling(), train).temperature_
+        t_test = fitted(TemperatureScaling(), run.test).temperature_
+        findings += [
+            Finding(f"T on the training set, {run.label}", t_train, n=train.n),
+            Finding(f"T on the test set, {run.label}", t_test, n=run.test.n),
+        ]
+    two, three, ten = ([middle[g, k] for g in (1, 2, 3)] for k in (2, 3, 10))
+    text = (
+        "If the under-confidence of focal training (T of Ψ, below 1) and the generalisation gap "
+        "(T of the cross-entropy network, above 1) multiplied, the ratio would be 1. In IE's own "
+        f"tables its median for γ = 1, 2, 3 is {_listed(two)} with the T of Ψ for two classes, "
+        f"{_listed(three)} for three, {_listed(ten)} for ten: compensation holds only for an "
+        "effective number of classes between three and ten, and is no law."
+    )
+    return Analysis(tuple(findings), text)
+
+
+def _listed(values: list[float]) -> str:
+    return ", ".join(f"{v:.2f}" for v in values)
+
+
+def _shift(material: Material) -> Analysis:
+    """ECE under our own corruptions, before and after the temperature of the clean data."""
+    from focalcal.experiments.shift import corrupted_predictions
+
+    findings, curves = [], []
+    for run in material.runs:
+        if run.folder is None:
+            continue
+        for kind, severities in corrupted_predictions(run).items():
+            values = []
+            for severity, found in severities.items():
+                for stage, t in (("pre", 1.0), ("post", run.temperature)):
+                    scaled = published.Predictions(logits=found.as_logits() / t)
+                    value = 100 * ece(found.labels, scaled.probabilities())
+                    what = f"ECE %, {run.label}, {kind} {severity}, {stage}"
+                    findings.append(Finding(what, value, n=found.n))
+                values.append(value)
+            curves.append(
+                Curve(f"{run.loss}, {kind}", np.array(list(severities)), np.array(values))
+            )
+    if not findings:
+        reason = "needs the runs' weights; the store keeps predictions only"
+        return Analysis((Finding("ECE under shift", reason=reason),), f"Not run: {reason}.")
+    text = "ECE after temperature scaling on clean data, by severity (0 is clean)."
+    return Analysis(tuple(findings), text, (Curves("", "severity", "ECE, %", tuple(curves)),))
+
+
+def _shift_recipes(scale: str) -> dict[str, Settings]:
+    data = {"n_train": 1200, "n_test": 600, "calibration": 400, "contrast": 0.2}
+    images = SMOKE | {"dataset": "synthetic_images", "data_settings": data, "epochs": 6}
+    return with_losses(images if scale == "smoke" else BASES[scale], ("ce", "fl-3"))
+
+
+def _architecture_recipes(scale: str) -> dict[str, Settings]:
+    if scale == "smoke":
+        return {
+            f"blobs-mlp{hidden}": SMOKE | {"model_settings": {"hidden": hidden}, "loss": "ce"}
+            for hidden in (16, 64, 256)
+        }
+    models = ("resnet18", "mobilenet_v2", "vgg19", "vit")
+    return {f"cifar10-{m}": BASES[scale] | {"model": m, "loss": "ce"} for m in models}
+
+
+EXPERIMENTS: tuple[Experiment, ...] = (
+    Experiment(
+        "fts/architectures",
+        "Over architectures",
+        "asked for in the summary",
+        _architectures,
+        _architecture_recipes,
+        accepts_image,
+        files=FILES,
+    ),
+    Experiment(
+        "fts/ablation",
+        "The whole (γ, T) landscape",
+        "asked for in the summary",
+        _ablation,
+        partial(loss_recipes, ("ce", "fl-3")),
+        accepts_image,
+        files=FILES,
+    ),
+    Experiment(
+        "fts/shift",
+        "Under noise, blur and contrast",
+        "asked for in the summary",
+        _shift,
+        _shift_recipes,
+    ),
+    Experiment(
+        "fts/criterion",
+        "T by the reported metric",
+        "buys 20 % of ECE, 1 % of log-loss",
+        _criterion,
+        partial(loss_recipes, ("ce", "fl-1", "fl-3")),
+        accepts_image,
+        files=FILES,
+    ),
+    Experiment(
+        "fts/compensation",
+        "Does T_train · T_generalisation ≈ 1 hold?",
+        "focal training and the generalisation gap compensate",
+        _compensation,
+        partial(loss_recipes, ("ce", "fl-1", "fl-2", "fl-3")),
+        accepts_image,
+        from_tables=True,
+    ),
+)

@@ -1,0 +1,295 @@
+"""GEO (Kimura and Naganuma): Figures 1 to 4 and its three open questions."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from focalcal.errata import logit_curvature
+from focalcal.experiments.base import Analysis, Experiment, Finding, Material
+from focalcal.experiments.runs import Run
+from focalcal.experiments.settings import BASES, SMOKE, Settings
+from focalcal.figures import geo as figures
+from focalcal.figures.geo import CurvaturePoint
+from focalcal.maps import focal_loss_derivative
+
+GAMMAS = (0, 1, 3, 5, 10)
+MODELS: dict[str, Settings] = {
+    "resnet18": {"model": "resnet18"},
+    "resnet18x2": {"model": "resnet18", "model_settings": {"width": 2}},
+    "mobilenet_v2": {"model": "mobilenet_v2"},
+    "vgg19": {"model": "vgg19"},
+    "vit": {"model": "vit"},
+}
+NO_CURVATURE = "no run with a measured Hessian; measure one with: focalcal curvature RUN --json"
+
+
+def _loss(gamma: float) -> str:
+    return "ce" if gamma == 0 else f"fl-{gamma:g}"
+
+
+def _gamma_recipes(models: dict[str, Settings], scale: str) -> dict[str, Settings]:
+    """Every network with every γ; on made-up data a narrow and a wide perceptron."""
+    if scale == "smoke":
+        models = {f"mlp{h}": {"model_settings": {"hidden": h}} for h in (16, 48)}
+    base = SMOKE | {"epochs": 10} if scale == "smoke" else BASES[scale]
+    return {
+        f"{name}-{_loss(g)}": base | changes | {"loss": _loss(g)}
+        for name, changes in models.items()
+        for g in GAMMAS
+    }
+
+
+def _point(run: Run, x: float) -> CurvaturePoint:
+    trace = run.curvature["trace"]
+    top = run.curvature["top"]["values"][0] if run.curvature.get("top") else float("nan")
+    ends = trace["low"], trace["high"]
+    return CurvaturePoint(x, trace["value"], *ends, top, run.before["ece"].value)
+
+
+def _findings(run: Run, point: CurvaturePoint) -> list[Finding]:
+    e = run.before["ece"]
+    return [
+        Finding(
+            f"trace, {run.label}", point.trace, None, point.low, point.high, int(run.curvature["n"])
+        ),
+        Finding(f"λ max, {run.label}", point.top, n=int(run.curvature["n"])),
+        Finding(f"ECE %, {run.label}", 100 * e.value, None, 100 * e.low, 100 * e.high, e.n),
+    ]
+
+
+def _by_network(material: Material) -> tuple[dict[str, list[CurvaturePoint]], list[Finding]]:
+    points: dict[str, list[CurvaturePoint]] = {}
+    findings = []
+    for run in material.runs:
+        if run.gamma is None or run.curvature is None:
+            continue
+        point = _point(run, run.gamma)
+        points.setdefault(run.network, []).append(point)
+        findings += _findings(run, point)
+    return points, findings
+
+
+def _not_measured() -> Analysis:
+    return Analysis((Finding("curvature", reason=NO_CURVATURE),), f"Not run: {NO_CURVATURE}.")
+
+
+def _fig1(material: Material) -> Analysis:
+    findings = (
+        Finding(
+            "d²FL/ds² at p = .27, cross-entropy", logit_curvature(0.27, 0.0), 0.197, tolerance=5e-4
+        ),
+        Finding("d²FL/ds² at p = .27, γ = 3", logit_curvature(0.27, 3.0), 0.570, tolerance=5e-4),
+        Finding(
+            "dFL/dp at p = 1 − 1e-9, γ = .25",
+            float(focal_loss_derivative(1 - 1e-9, 0.25)),
+            0.0,
+            tolerance=0.01,
+        ),
+    )
+    text = (
+        "dFL/dp → 0 as p → 1 for every γ > 0, so the advice γ > ½ does not follow; curvature rises "
+        "at low p and falls at high p. CE is γ = 0."
+    )
+    return Analysis(findings, text, tuple(figures.figure1()))
+
+
+def _falls(points: dict[str, list[CurvaturePoint]]) -> str:
+    parts = []
+    for name, found in points.items():
+        found = sorted(found, key=lambda p: p.x)
+        first, last = found[0], found[-1]
+        change = "falls" if last.high < first.low else "rises" if last.low > first.high else "stays"
+        parts.append(
+            f"{name}: {change}, {first.trace:.3g} at γ = {first.x:g} to {last.trace:.3g} "
+            f"at γ = {last.x:g}"
+        )
+    return "Trace of the cross-entropy Hessian on test data. " + "; ".join(parts) + "."
+
+
+def _fig2(material: Material) -> Analysis:
+    points, findings = _by_network(material)
+    if not points:
+        return _not_measured()
+    return Analysis(tuple(findings), _falls(points), tuple(figures.figure2(points)))
+
+
+def _fig3(material: Material) -> Analysis:
+    points, findings = _by_network(material)
+    every = [p for found in points.values() for p in found if p.trace > 0]
+    if len(every) < 3:
+        return _not_measured()
+    fit = figures.cubic_fit([p.trace for p in every], [100 * p.ece for p in every])
+    findings.append(Finding("R² of the cubic fit of ECE on ln trace", fit.r_squared, n=fit.n))
+    text = (
+        f"R² = {fit.r_squared:.2f} over {fit.n} networks. A cubic follows a minimum where one "
+        "exists; it says nothing about cause."
+    )
+    kept = {k: [p for p in v if p.trace > 0] for k, v in points.items()}
+    kept = {k: v for k, v in kept.items() if v}
+    return Analysis(tuple(findings), text, tuple(figures.figure3(kept)))
+
+
+def _tau_recipes(scale: str) -> dict[str, Settings]:
+    base = SMOKE | {"epochs": 5, "optimizer": "sgd", "momentum": 0.9}
+    rates, taus = (0.02, 0.05), (0.0, 0.01, 0.1)
+    if scale != "smoke":
+        base = BASES[scale] | {
+            "model": "mlp",
+            "model_settings": {"hidden": 100},
+            "augment": "none",
+            "weight_decay": 0.0,
+            "schedule": "constant",
+            "reduction": "mean",
+            "clip_norm": 0.0,
+            "precision": "float32",
+            "epochs": 10 if scale == "lite" else 30,
+        }
+        rates, taus = (0.003, 0.01, 0.03), (0.0, 0.001, 0.01, 0.1)
+    return {
+        f"lr{rate:g}-tau{tau:g}": base
+        | {
+            "lr": rate,
+            "loss": "ce+curvature",
+            "loss_settings": {"tau": tau, "probes": 1},
+        }
+        for rate in rates
+        for tau in taus
+    }
+
+
+def _fig4(material: Material) -> Analysis:
+    points: dict[str, list[CurvaturePoint]] = {}
+    findings = []
+    for run in material.runs:
+        if run.curvature is None or run.loss != "ce+curvature":
+            continue
+        tau = run.settings["loss_settings"]["tau"]
+        point = _point(run, tau)
+        points.setdefault(f"lr {run.settings['lr']:g}", []).append(point)
+        label = f"τ = {tau:g}, lr {run.settings['lr']:g}"
+        findings += [
+            Finding(f"trace, {label}", point.trace, None, point.low, point.high),
+            Finding(f"ECE %, {label}", 100 * point.ece, n=run.test.n),
+        ]
+    if not points:
+        return _not_measured()
+    text = "ECE and trace against the strength of the explicit penalty, by learning rate."
+    return Analysis(tuple(findings), text, tuple(figures.figure4(points)))
+
+
+METHODS: dict[str, Settings] = {
+    "ce": {"loss": "ce"},
+    "label smoothing": {"loss": "ls-0.05"},
+    "brier": {"loss": "brier"},
+    "mmce": {"loss": "mmce"},
+    "fl-3": {"loss": "fl-3"},
+    "mixup": {"loss": "ce", "mixup": 0.2},
+    "sam": {"loss": "ce", "sam": 0.05},
+}
+
+
+def _method_recipes(names: tuple[str, ...], scale: str) -> dict[str, Settings]:
+    base = SMOKE | {"epochs": 10} if scale == "smoke" else BASES[scale]
+    return {name: base | METHODS[name] for name in names}
+
+
+def _method(run: Run) -> str:
+    s = run.settings
+    return "mixup" if s.get("mixup") else "sam" if s.get("sam") else s["loss"]
+
+
+def _methods(material: Material) -> Analysis:
+    findings, traces = [], {}
+    for run in material.runs:
+        if run.curvature is None:
+            continue
+        point = _point(run, 0)
+        name = _method(run)
+        traces.setdefault(name, point)
+        e = run.before["ece"]
+        findings += [
+            Finding(f"trace, {name}, {run.label}", point.trace, None, point.low, point.high),
+            Finding(
+                f"ECE %, {name}, {run.label}", 100 * e.value, None, 100 * e.low, 100 * e.high, e.n
+            ),
+        ]
+    if "ce" not in traces:
+        return _not_measured()
+    lower = [k for k, p in traces.items() if p.high < traces["ce"].low]
+    others = [k for k in traces if k not in (*lower, "ce")]
+    text = (
+        f"Against cross-entropy ({traces['ce'].trace:.3g}) the trace is lower, outside both "
+        f"intervals, with {', '.join(lower) or 'none'}; not with {', '.join(others) or 'none'}."
+    )
+    return Analysis(tuple(findings), text)
+
+
+def _architecture(material: Material) -> Analysis:
+    points, findings = _by_network(material)
+    if not points:
+        return _not_measured()
+    best = {name: min(found, key=lambda p: p.ece) for name, found in points.items()}
+    text = "Trace at the γ of lowest ECE: " + "; ".join(
+        f"{name} {p.trace:.3g} (γ = {p.x:g}, ECE {100 * p.ece:.2f} %)" for name, p in best.items()
+    )
+    return Analysis(tuple(findings), text + ".", tuple(figures.figure2(points)))
+
+
+def _accepts(settings: Settings) -> bool:
+    return settings["dataset"] == "cifar10"
+
+
+def _experiment(name: str, title: str, claim: str, analyse, recipes) -> Experiment:
+    return Experiment(f"geo/{name}", title, claim, analyse, recipes, _accepts, curvature=True)
+
+
+EXPERIMENTS: tuple[Experiment, ...] = (
+    Experiment(
+        "geo/fig1",
+        "Loss, slope and curvature against p",
+        "the gradient stays away from 0 at p → 1 unless γ > ½",
+        _fig1,
+    ),
+    _experiment(
+        "fig2",
+        "Curvature against γ",
+        "trace and largest eigenvalue fall with γ",
+        _fig2,
+        partial(_gamma_recipes, MODELS),
+    ),
+    _experiment(
+        "fig3",
+        "ECE against curvature",
+        "a cubic fit of ECE on the trace has a minimum",
+        _fig3,
+        partial(_gamma_recipes, MODELS),
+    ),
+    _experiment(
+        "fig4",
+        "Explicit curvature penalty on a perceptron",
+        "the penalty lowers the trace and, to a point, the ECE",
+        _fig4,
+        _tau_recipes,
+    ),
+    _experiment(
+        "open1",
+        "Do other calibration methods reduce curvature?",
+        "left open",
+        _methods,
+        partial(_method_recipes, tuple(METHODS)),
+    ),
+    _experiment(
+        "open2",
+        "Does the best curvature depend on the architecture?",
+        "left open",
+        _architecture,
+        partial(_gamma_recipes, MODELS),
+    ),
+    _experiment(
+        "open3",
+        "Other curvature-aware training: SAM, mixup",
+        "left open",
+        _methods,
+        partial(_method_recipes, ("ce", "fl-3", "mixup", "sam")),
+    ),
+)

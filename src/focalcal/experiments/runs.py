@@ -1,0 +1,160 @@
+"""A trained run as the analyses see it: settings, predictions, traces; no torch needed."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import re
+import warnings
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from focalcal import metrics
+from focalcal._formats import read_table
+from focalcal.bins import Bins
+from focalcal.calibrators import TemperatureScaling
+from focalcal.errors import FileFormatError, FitWarning
+from focalcal.metrics import Estimate, Evaluation, evaluate
+from focalcal.metrics.summary import estimate
+from focalcal.predictions import Predictions
+
+STAND_INS = ("blobs", "synthetic_images", "square_clusters")
+RESAMPLES = 200
+
+
+def content_key(*parts: Any) -> str:
+    """A hash of settings and descriptions: equal content, equal key.
+
+    >>> content_key({"a": 1, "b": 2}) == content_key({"b": 2, "a": 1})
+    True
+    """
+    text = json.dumps(parts, sort_keys=True, ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """One finished training run.
+
+    settings: those of the recipe; rows: its traces; snapshots: arrays of some epochs;
+    curvature: the record of `focalcal curvature` if it was measured; folder: where its weights
+    are, None for a stored run.
+    """
+
+    name: str
+    settings: dict[str, Any]
+    calibration: Predictions
+    test: Predictions
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    snapshots: dict[int, dict[str, np.ndarray]] = field(default_factory=dict)
+    curvature: dict[str, Any] | None = None
+    provenance: dict[str, Any] = field(default_factory=dict)
+    folder: Path | None = None
+    data: Path | None = None
+
+    @property
+    def loss(self) -> str:
+        return self.settings["loss"]
+
+    @property
+    def gamma(self) -> float | None:
+        """γ of a loss with one fixed γ: cross-entropy has 0."""
+        if self.loss == "ce":
+            return 0.0
+        match = re.fullmatch(r"fl-(\d+(?:\.\d+)?)", self.loss)
+        return float(match[1]) if match else None
+
+    @property
+    def network(self) -> str:
+        """The model's name with the settings that tell it from others of that name."""
+        extra = self.settings.get("model_settings") or {}
+        return self.settings["model"] + "".join(f" {k} {v}" for k, v in sorted(extra.items()))
+
+    @property
+    def label(self) -> str:
+        """Data set, network and loss, with what is unlike the published recipe."""
+        s = self.settings
+        return f"{s['dataset']} {self.network} {self.loss}, {s['epochs']} epochs, seed {s['seed']}"
+
+    @property
+    def stand_in(self) -> bool:
+        return self.settings["dataset"] in STAND_INS
+
+    @functools.cached_property
+    def temperature(self) -> float:
+        """T by calibration ECE over 0.1, 0.2, …, 9.9, as the tables of IE use it."""
+        return fitted(TemperatureScaling(objective="ece"), self.calibration).temperature_
+
+    @functools.cached_property
+    def before(self) -> Evaluation:
+        """All metrics of the test set."""
+        return evaluate(self.test.labels, self.test.probabilities(), resamples=RESAMPLES)
+
+    @functools.cached_property
+    def after(self) -> Evaluation:
+        """All metrics of the test set after temperature scaling."""
+        scaled = Predictions(logits=self.test.as_logits() / self.temperature)
+        return evaluate(self.test.labels, scaled.probabilities(), resamples=RESAMPLES)
+
+    def snapshot_bins(self) -> dict[int, Bins]:
+        """Reliability of the training set after the epochs that were kept."""
+        names = ("edges", "counts", "confidence_sums", "correct_sums")
+        return {e: Bins(*(s[n] for n in names)) for e, s in self.snapshots.items()}
+
+    @classmethod
+    def from_folder(cls, path: Path, data: Path | None = None) -> Run:
+        """Read a finished run folder of `focalcal train`."""
+        path = Path(path)
+        for name in ("config.toml", "status.json", "provenance.json"):
+            if not (path / name).is_file():
+                raise FileFormatError(
+                    f"expected a run folder with {name}, got {path}; make one with: focalcal train"
+                )
+        status = json.loads((path / "status.json").read_text("utf-8"))
+        if status["state"] != "finished":
+            raise FileFormatError(
+                f"expected a finished run, got one that is {status['state']} at epoch "
+                f"{status.get('epoch')} in {path}; continue it with: focalcal train"
+            )
+        test = Predictions.load(path / "predictions" / "test.npz")
+        rows = (path / "metrics.jsonl").read_text("utf-8").splitlines()
+        curvature = path / "curvature.json"
+        origin = json.loads((path / "provenance.json").read_text("utf-8"))
+        origin = {k: v for k, v in origin.items() if k != "data_dir"}
+        return cls(
+            name=path.name,
+            settings=test.provenance["config"],
+            calibration=Predictions.load(path / "predictions" / "calibration.npz"),
+            test=test,
+            rows=[json.loads(row) for row in rows],
+            snapshots={
+                int(p.stem.rsplit("-", 1)[1]): read_table(p)[0]
+                for p in sorted((path / "snapshots").glob("epoch-*.npz"))
+            },
+            curvature=json.loads(curvature.read_text("utf-8")) if curvature.is_file() else None,
+            provenance=origin | {"seconds": status.get("seconds")},
+            folder=path,
+            data=data,
+        )
+
+
+def fitted(calibrator: Any, predictions: Predictions) -> Any:
+    """The calibrator fitted without its warnings: what they tell shows in the results."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FitWarning)
+        return calibrator.fit(predictions.as_logits(), predictions.labels)
+
+
+def measured(name: str, labels: Any, probs: Any, resamples: int = RESAMPLES) -> Estimate:
+    """One metric with its bootstrap interval.
+
+    >>> measured("nll", [0, 1], [[0.5, 0.5], [0.5, 0.5]], resamples=20).n
+    2
+    """
+    value = getattr(metrics, name)(labels, probs)
+    draws = metrics.bootstrap(labels, probs, [name], resamples=resamples)[name]
+    return estimate(name, value, draws, 0.95, len(probs))

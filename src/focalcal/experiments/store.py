@@ -1,0 +1,114 @@
+"""The result store: a small JSON per run and per experiment, compressed predictions beside."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from focalcal._files import atomic_path, write_text
+from focalcal._formats import read_table
+from focalcal.errors import FileFormatError
+from focalcal.experiments.base import Result
+from focalcal.experiments.runs import Run, content_key
+from focalcal.metrics import Estimate, Evaluation
+from focalcal.predictions import Predictions
+
+KEPT = (
+    *("error", "nll", "brier", "ece", "adaptive_ece", "mce", "classwise_ece", "smooth_ece"),
+    *("confidence_gap", "high_confidence_share", "high_confidence_accuracy"),
+)
+
+
+@dataclass(frozen=True)
+class Store:
+    """A folder: trained/NAME.json and .npz, findings/PAPER/NAME.SCALE.json, curvature/NAME.json."""
+
+    path: Path
+
+    def add(self, run: Run) -> Path:
+        """Keep a run: its recipe, origin, metrics with intervals, traces and predictions."""
+        s = run.settings
+        key = content_key(s, {k: run.provenance.get(k) for k in ("commit", "date")})
+        name = "-".join((s["dataset"], *run.network.split(), run.loss, f"s{s['seed']}", key[:6]))
+        record = {
+            "name": run.name,
+            "recipe": s,
+            "seed": s["seed"],
+            "provenance": run.provenance,
+            "n": {"calibration": run.calibration.n, "test": run.test.n},
+            "temperature": run.temperature,
+            "before": _kept(run.before),
+            "after": _kept(run.after),
+            "curvature": run.curvature,
+            "traces": run.rows,
+        }
+        table = {}
+        for part, found in (("calibration", run.calibration), ("test", run.test)):
+            # Half precision: three digits of a logit, a third of the size.
+            table[f"{part}_logits"] = np.asarray(found.as_logits()).astype(np.float16)
+            kind = np.uint8 if found.n_classes <= 256 else np.int64
+            table[f"{part}_labels"] = np.asarray(found.labels).astype(kind)
+        with atomic_path(self.path / "trained" / f"{name}.npz") as temporary:
+            np.savez_compressed(temporary, **table)
+        path = self.path / "trained" / f"{name}.json"
+        write_text(path, json.dumps(record, indent=1, allow_nan=False) + "\n")
+        return path
+
+    def runs(self) -> list[Run]:
+        """All stored runs, in the order of their names."""
+        return [self._load(path) for path in sorted((self.path / "trained").glob("*.json"))]
+
+    def _load(self, path: Path) -> Run:
+        record = json.loads(path.read_text("utf-8"))
+        table, _ = read_table(path.with_suffix(".npz"))
+        parts = {
+            part: Predictions(
+                logits=table[f"{part}_logits"].astype(np.float32),
+                labels=table[f"{part}_labels"].astype(np.int64),
+            )
+            for part in ("calibration", "test")
+        }
+        beside = self.path / "curvature" / f"{record['name']}.json"
+        curvature = record["curvature"]
+        if curvature is None and beside.is_file():
+            curvature = json.loads(beside.read_text("utf-8"))
+        origin = record["provenance"]
+        return Run(
+            path.stem,
+            record["recipe"],
+            **parts,
+            rows=record["traces"],
+            curvature=curvature,
+            provenance=origin,
+        )
+
+    def write(self, result: Result) -> Path:
+        """Keep what an experiment found."""
+        path = self._findings(result.name, result.scale)
+        write_text(path, json.dumps(result.to_dict(), indent=1, ensure_ascii=False) + "\n")
+        return path
+
+    def read(self, name: str, scale: str) -> Result | None:
+        """What an experiment found at a scale, None if it was not run."""
+        path = self._findings(name, scale)
+        if not path.is_file():
+            return None
+        try:
+            return Result.from_dict(json.loads(path.read_text("utf-8")))
+        except (ValueError, KeyError, TypeError) as error:
+            raise FileFormatError(f"expected findings in {path}: {error}; run it again") from error
+
+    def _findings(self, name: str, scale: str) -> Path:
+        return self.path / "findings" / f"{name}.{scale}.json"
+
+
+def _kept(found: Evaluation) -> dict[str, Any]:
+    def plain(e: Estimate) -> dict[str, float | int | None]:
+        numbers = {"value": e.value, "low": e.low, "high": e.high}
+        return {k: v if np.isfinite(v) else None for k, v in numbers.items()} | {"n": e.n}
+
+    return {name: plain(found[name]) for name in KEPT if name in found.metrics}

@@ -1,0 +1,280 @@
+"""Theory in full against checked values; small runs, cached, stored and written up."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from focalcal.cli import app
+from focalcal.errors import FileFormatError, InputError
+from focalcal.experiments import (
+    EXPERIMENTS,
+    Finding,
+    Material,
+    Run,
+    Store,
+    reproduce,
+    reproduction_text,
+)
+from focalcal.experiments import runs as runs_module
+from focalcal.experiments.fts_open import smallest_slope
+from focalcal.experiments.runner import analysed
+from focalcal.maps import focal_map
+from focalcal.predictions import Predictions
+
+THEORY = [name for name, e in EXPERIMENTS.items() if e.theory and name != "fts/fig7"]
+PRINTED_WRONG = {
+    "fts/fig2": {"closest T, K = 2, γ = 0.5", "closest T, K = 2, γ = 3"},
+    "cpe/minimizers": {"q* for p = (.9, .1), γ = 1"},
+}
+"""Where the paper is known to be wrong, and only there, our value differs."""
+
+
+@pytest.mark.parametrize("name", THEORY)
+def test_theory_matches_the_checked_values(name):
+    found = EXPERIMENTS[name].analyse(Material("smoke"))
+    differing = {f.what for f in found.findings if f.verdict == "differs"}
+    assert differing == PRINTED_WRONG.get(name, set())
+    assert found.findings
+    assert found.conclusion
+
+
+def test_verdicts():
+    assert Finding("x").verdict == "not run"
+    assert Finding("x", ours=1.0).verdict == "measured"
+    assert Finding("x", ours=1.0, paper=1.04, tolerance=0.05).verdict == "agrees"
+    assert Finding("x", ours=1.0, paper=1.5, low=0.9, high=1.13).verdict == "agrees"
+    assert Finding("x", ours=1.0, paper=1.6, low=0.9, high=1.13).verdict == "differs"
+    assert Finding("x", ours=1.0, paper=1.2).verdict == "agrees"
+
+
+def test_findings_survive_json():
+    f = Finding("x", 1.0, None, 0.5, float("inf"), 3)
+    record = json.loads(json.dumps(f.to_dict(), allow_nan=False))
+    assert Finding.from_dict(record) == dataclasses.replace(f, high=None)
+
+
+def test_smallest_slope_bounds_sampled_pairs():
+    # Independent of its derivation: pairs of classes drawn at random, any number of classes.
+    rng = np.random.default_rng(1)
+    q = rng.dirichlet(np.full(30, 0.3), 2000)
+    q = np.maximum(q, 1e-12)
+    q /= q.sum(axis=1, keepdims=True)
+    for gamma in (1.0, 4.0):
+        p = focal_map(q, gamma)
+        gap = np.log(q[:, 0] / q[:, 1])
+        some = np.abs(gap) > 0.05
+        ratio = np.log(p[some, 0] / p[some, 1]) / gap[some]
+        assert smallest_slope(gamma) - 1e-4 <= ratio.min() < 1
+        assert ratio.max() <= 1 + gamma
+
+
+@pytest.fixture(scope="module")
+def store_path(tmp_path_factory):
+    pytest.importorskip("torch")
+    path = tmp_path_factory.mktemp("store")
+    reproduce(EXPERIMENTS["ie/table6"], "smoke", path)
+    return path
+
+
+def _folders(path):
+    return sorted((path / "runs" / "smoke").iterdir())
+
+
+def test_runs_are_shared_and_not_repeated(store_path):
+    before = {p: (p / "status.json").stat().st_mtime_ns for p in _folders(store_path)}
+    assert len(before) == 3
+    reproduce(EXPERIMENTS["ie/table6"], "smoke", store_path)
+    reproduce(EXPERIMENTS["ie/fig1"], "smoke", store_path)
+    assert {p: (p / "status.json").stat().st_mtime_ns for p in _folders(store_path)} == before
+    assert (store_path / "figures" / "ie" / "fig1.smoke.png").is_file()
+
+
+def test_an_interrupted_run_continues(store_path, tmp_path):
+    from focalcal.experiments.runner import _described
+    from focalcal.training import TrainConfig, load_splits, train
+
+    experiment = EXPERIMENTS["ie/fig1"]
+    (recipe,) = experiment.recipes("smoke").values()
+    config = TrainConfig.from_dict(recipe)
+    splits = load_splits(config, None)
+    key = runs_module.content_key(config.to_dict(), _described(splits))
+    paused = train(config, None, tmp_path / "runs" / "smoke" / key, stop_after=0.0)
+    assert paused.state == "paused"
+    again = reproduce(experiment, "smoke", tmp_path)
+    whole = reproduce(experiment, "smoke", store_path)
+    assert again.findings == whole.findings
+
+
+def test_findings_equal_the_metrics(store_path):
+    from focalcal.metrics import high_confidence
+
+    result = Store(store_path).read("ie/table6", "smoke")
+    assert not result.comparable
+    run = next(r for r in map(Run.from_folder, _folders(store_path)) if r.loss == "ce")
+    share = high_confidence(run.test.labels, run.test.probabilities()).share
+    (found,) = (
+        f
+        for f in result.findings
+        if "share" in f.what and " ce," in f.what and f.what.endswith("pre")
+    )
+    assert found.ours == pytest.approx(100 * share)
+
+
+def test_store_keeps_a_run(store_path, tmp_path):
+    store = Store(tmp_path)
+    run = Run.from_folder(_folders(store_path)[0])
+    path = store.add(run)
+    record = json.loads(path.read_text())
+    assert {"recipe", "seed", "provenance", "n", "before", "after", "temperature"} <= set(record)
+    assert {"commit", "versions", "hardware", "date"} <= set(record["provenance"])
+    assert record["before"]["ece"]["low"] <= record["before"]["ece"]["value"]
+    (kept,) = store.runs()
+    assert kept.settings == run.settings
+    assert kept.before["ece"].value == pytest.approx(run.before["ece"].value, abs=2e-3)
+    np.testing.assert_allclose(kept.test.logits, run.test.logits, rtol=1e-3, atol=1e-3)
+    assert store.add(run) == path  # adding twice keeps one
+
+
+def _pretend(run: Run, **changes) -> Run:
+    """The run as if it had been trained in the papers' setting."""
+    published = {"dataset": "cifar10", "model": "resnet50", "model_settings": {}, "epochs": 350}
+    published |= {"reduction": "sum", "clip_norm": 2.0, "weight_decay": 5e-4}
+    return dataclasses.replace(run, settings=run.settings | published | changes, folder=None)
+
+
+def test_the_document_shows_stored_runs_beside_the_paper(store_path, tmp_path):
+    store = Store(tmp_path)
+    for folder in _folders(store_path):
+        store.add(_pretend(Run.from_folder(folder)))
+    store.write(analysed(EXPERIMENTS["cpe/minimizers"], Material("smoke")))
+    names = ("ie/table1", "ie/fig2", "cpe/minimizers", "geo/fig2", "fts/shift", "fts/compensation")
+    text = reproduction_text([EXPERIMENTS[n] for n in names], store)
+    assert "| 4.35 |" in text  # the paper's ECE of CE on ResNet-50
+    assert "6 of the table's 80 cells" in text
+    assert "0.7744" in text
+    assert "Not run: no run with a measured Hessian" in text
+    assert "## fts/shift\n" in text
+    assert "Not run: it takes 2 training runs on cifar10." in text
+    assert "stand-in" in text
+    # ie/fig2 needs snapshots, which the store does not keep.
+    assert "kept no snapshots" in text
+
+
+def test_other_networks_are_not_passed_off_as_the_papers(store_path):
+    run = next(r for r in map(Run.from_folder, _folders(store_path)) if r.loss == "ce")
+    other = _pretend(run, model="resnet18")
+    found = EXPERIMENTS["ie/table1"].analyse(Material("stored", (other,)))
+    assert all(f.paper is None for f in found.findings)
+    assert "ResNet-50 (ECE %): ce 4.35" in found.conclusion
+
+
+def test_curvature_beside_the_store_is_found(store_path, tmp_path):
+    run = Run.from_folder(_folders(store_path)[0])
+    store = Store(tmp_path)
+    store.add(_pretend(run, loss="ce"))
+    record = {"n": 10, "trace": {"value": 2.0, "low": 1.0, "high": 3.0}, "top": {"values": [1.5]}}
+    (tmp_path / "curvature").mkdir()
+    (tmp_path / "curvature" / f"{run.name}.json").write_text(json.dumps(record))
+    found = EXPERIMENTS["geo/fig2"].analyse(Material("stored", tuple(store.runs())))
+    assert found.findings[0].ours == 2.0
+
+
+def test_unfinished_and_foreign_folders_are_refused(store_path, tmp_path):
+    with pytest.raises(FileFormatError, match="run folder"):
+        Run.from_folder(tmp_path)
+    for name in ("config.toml", "provenance.json"):
+        (tmp_path / name).write_text("{}")
+    (tmp_path / "status.json").write_text('{"state": "paused", "epoch": 3}')
+    with pytest.raises(FileFormatError, match="paused at epoch 3"):
+        Run.from_folder(tmp_path)
+
+
+def test_broken_findings_are_said(tmp_path):
+    store = Store(tmp_path)
+    assert store.read("ie/table1", "smoke") is None
+    path = tmp_path / "findings" / "ie" / "table1.smoke.json"
+    path.parent.mkdir(parents=True)
+    path.write_text("{}")
+    with pytest.raises(FileFormatError, match="run it again"):
+        store.read("ie/table1", "smoke")
+
+
+def test_missing_data_is_said(tmp_path):
+    pytest.importorskip("torch")
+    with pytest.raises(InputError, match="none of its runs began"):
+        reproduce(EXPERIMENTS["ie/fig1"], "lite", tmp_path, data=tmp_path)
+    with pytest.raises(InputError, match="scale"):
+        reproduce(EXPERIMENTS["ie/fig7"], "huge", tmp_path)
+
+
+def test_psi_recovers_the_posterior_of_a_trained_network(tmp_path):
+    pytest.importorskip("torch")
+    result = reproduce(EXPERIMENTS["cpe/psi-trained"], "smoke", tmp_path)
+    before, _, after, _ = (f.ours for f in result.findings)
+    assert result.comparable
+    assert before > 10 > 3 > after
+
+
+@pytest.mark.parametrize("name", ["fts/open2", "fts/ablation", "geo/open3"])
+def test_a_sample_of_the_trained_ones_runs(name, store_path):
+    result = reproduce(EXPERIMENTS[name], "smoke", store_path)
+    assert result.findings
+    assert all(f.verdict == "measured" for f in result.findings)
+
+
+def test_published_predictions_answer_for_real(shared_data, tmp_path):
+    human = reproduce(EXPERIMENTS["cpe/human"], "smoke", tmp_path, data=shared_data)
+    assert human.comparable
+    scores = {f.what.rsplit("C10, ")[-1]: f.ours for f in human.findings}
+    assert scores["temperature"] < scores["as they are"]
+    criterion = reproduce(EXPERIMENTS["fts/criterion"], "smoke", tmp_path, data=shared_data)
+    assert criterion.runs == ()
+    assert criterion.findings[0].n == 10
+
+
+def test_without_the_files_it_says_so():
+    found = EXPERIMENTS["cpe/human"].analyse(Material("smoke"))
+    assert found.findings[0].verdict == "not run"
+    assert "--data" in found.conclusion
+
+
+def test_human_counts_of_another_shape(tmp_path):
+    from focalcal.experiments import published
+
+    np.save(tmp_path / published.HUMAN, np.ones((3, 4)))
+    np.savez(tmp_path / published.GOLDEN, x=1)
+    with pytest.raises(FileFormatError, match=r"\(N, 10\)"):
+        published.human_counts(tmp_path)
+
+
+def test_gamma_and_labels_of_runs():
+    p = Predictions(logits=np.zeros((2, 2)), labels=np.array([0, 1]))
+    base = {"dataset": "cifar10", "model": "resnet18", "epochs": 3, "seed": 0}
+    gammas = [Run("r", base | {"loss": x}, p, p).gamma for x in ("ce", "fl-2.5", "fla-53", "mmce")]
+    assert gammas == [0.0, 2.5, None, None]
+
+
+def test_command_line(store_path, tmp_path):
+    cli = CliRunner()
+    listed = cli.invoke(app, ["reproduce", "--list", "--json"])
+    assert len(json.loads(listed.stdout)) == len(EXPERIMENTS)
+    assert "ie/table13" in cli.invoke(app, ["reproduce", "--list"]).stdout
+    out = ["--out", str(tmp_path)]
+    shown = cli.invoke(app, ["reproduce", "cpe/minimizers", *out])
+    assert shown.exit_code == 0
+    assert "differs" in shown.stdout
+    run = str(_folders(store_path)[0])
+    report = tmp_path / "R.md"
+    kept = cli.invoke(app, ["reproduce", "--add", run, "--report", str(report), *out])
+    assert kept.exit_code == 0, kept.output
+    assert "0.7744" in report.read_text()
+    many = cli.invoke(app, ["reproduce", "cpe/min*", "ie/fig7", "--json", *out])
+    assert [r["name"] for r in json.loads(many.stdout)] == ["cpe/minimizers", "ie/fig7"]
+    wrong = cli.invoke(app, ["reproduce", "ie/tabel1", *out])
+    assert wrong.exit_code != 0
+    assert cli.invoke(app, ["reproduce", *out]).exit_code != 0

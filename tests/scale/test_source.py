@@ -86,6 +86,12 @@ def test_bad_contents_name_the_file_and_row(tmp_path):
         Source.open(empty)
 
 
+def test_lists_in_columns_per_class(tmp_path):
+    path = _one(tmp_path / "p.parquet", logits_0=_logits([[1, 2]]), logits_1=[1.0], labels=[0])
+    with pytest.raises(FileFormatError, match="expected numbers in logits_0 …, got lists"):
+        Source.open(path)
+
+
 def test_files_must_agree(tmp_path):
     _one(tmp_path / "a.parquet", logits=_logits([[1, 2]]), labels=[0])
     _one(tmp_path / "b.parquet", probs=_logits([[0.5, 0.5]]), labels=[0])

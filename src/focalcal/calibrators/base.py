@@ -21,6 +21,8 @@ from focalcal.calibrators._rows import map_rows
 from focalcal.errors import FitWarning, InputError
 
 FEW_SAMPLES_PER_CLASS = 10
+LARGEST_LOGIT = 1e30
+"""Beyond this no arithmetic on logits is safe; such numbers are masks, not scores."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,6 +82,24 @@ def two_columns(logits: Array) -> Array:
     return xp.stack([xp.zeros_like(s), s], axis=1)
 
 
+def check_usable_logits(logits: Any) -> Array:
+    """`check_logits`, and no larger than LARGEST_LOGIT: a mask such as −3e38 is an error."""
+    logits = check_logits(logits)
+    xp = namespace(logits)
+    if isinstance(logits, np.ndarray) and logits.flags.c_contiguous:
+        flat = logits.reshape(-1)
+        with np.errstate(over="ignore"):
+            if flat @ flat <= 1e30:  # one fast product clears all usual logits
+                return logits
+    largest = float(xp.max(xp.abs(logits)))
+    if largest > LARGEST_LOGIT:
+        raise InputError(
+            f"expected logits up to {LARGEST_LOGIT:g}, got {largest:g}; "
+            "replace masks of impossible classes by, say, -1e4 below the row's largest logit"
+        )
+    return logits
+
+
 def mean_nll(log_proba: Array, labels: Array, weights: Array | None = None) -> float:
     """Weighted mean of −log p_y."""
     xp = namespace(log_proba)
@@ -137,7 +157,7 @@ class Calibrator(BaseEstimator):
         if self.task not in ("auto", "multilabel"):
             raise InputError(f"expected task 'auto' or 'multilabel', got {self.task!r}")
         self._check_params()
-        logits = check_logits(logits)
+        logits = check_usable_logits(logits)
         if self.task == "multilabel":
             return self._fit_labels(logits, y, sample_weight)
         logits = two_columns(logits)
@@ -157,7 +177,7 @@ class Calibrator(BaseEstimator):
     def predict_log_proba(self, logits: Any) -> Array:
         """Calibrated log-probabilities, of the same kind, device and precision as `logits`."""
         check_is_fitted(self, "n_classes_")
-        logits = check_logits(logits)
+        logits = check_usable_logits(logits)
         if self.task == "multilabel":
             return self._predict_labels(logits, "predict_log_proba")
         logits = two_columns(logits)
@@ -172,7 +192,7 @@ class Calibrator(BaseEstimator):
         """Calibrated probabilities (N, K); (N, 2) for binary logits; (N, C) for multi-label."""
         if self.task == "multilabel":
             check_is_fitted(self, "n_classes_")
-            return self._predict_labels(check_logits(logits), "predict_proba")
+            return self._predict_labels(check_usable_logits(logits), "predict_proba")
         log_proba = self.predict_log_proba(logits)
         return namespace(log_proba).exp(log_proba)
 

@@ -110,7 +110,8 @@ def load(path: Any, methods: Mapping[str, type[Calibrator]]) -> Calibrator:
         return from_dict(document, methods)
     except FileFormatError as error:
         raise FileFormatError(f"{path}: {error}") from error
-    except (ValueError, RecursionError) as error:  # JSONDecodeError is a ValueError
+    # JSONDecodeError is a ValueError; 10^400 as an integer overflows when it becomes a float.
+    except (ValueError, RecursionError, OverflowError) as error:
         raise FileFormatError(f"{path}: expected valid JSON: {error}") from error
 
 

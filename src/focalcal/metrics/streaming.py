@@ -235,7 +235,6 @@ class CalibrationStats:
         correct: np.ndarray,
         weights: np.ndarray | None,
     ) -> None:
-        w = np.ones(len(labels)) if weights is None else weights
         right = correct if probs.ndim == 2 else _samples.predicted_right(labels, probs)
         high = at_least(confidence, self.threshold)
         p_true = _samples.true_class_probability(labels, probs)
@@ -248,15 +247,16 @@ class CalibrationStats:
             "true_class_probability": p_true,
         }
         new = {
-            "weight": w.sum(),
-            "brier": w @ _samples.squared_error(labels, probs),
-            "high": w @ high,
-            "high_correct": w @ (high & correct),
-            "right": w @ right,
+            "weight": len(labels) if weights is None else weights.sum(),
+            "brier": _total(_samples.squared_error(labels, probs), weights),
+            "high": _total(high, weights),
+            "high_correct": _total(high & correct, weights),
+            "right": _total(right, weights),
         }
         for name, values in split.items():
-            new[f"{name}_right"] = (w * right) @ values
-            new[f"{name}_wrong"] = (w * ~right) @ values
+            mass = values if weights is None else values * weights
+            pair = np.bincount(right, weights=mass, minlength=2)
+            new[f"{name}_wrong"], new[f"{name}_right"] = pair
         for name, value in new.items():
             self._sums[name] += float(value)
 
@@ -291,6 +291,10 @@ class CalibrationStats:
             "true_class_probability_right": _mean(s["true_class_probability_right"], right),
             "true_class_probability_wrong": _mean(s["true_class_probability_wrong"], wrong),
         }
+
+
+def _total(values: np.ndarray, weights: np.ndarray | None) -> float:
+    return values.sum(dtype=np.float64) if weights is None else (values * weights).sum()
 
 
 def _mean(total: float, weight: float, zeros: float = 0.0) -> float:

@@ -65,6 +65,8 @@ class Partition:
         where = f"{self.path}, row group {self.row_group}, from row {start}"
         names = self.columns.values
         arrays = [column_to_numpy(batch.column(n), f"{where}: column {n!r}") for n in names]
+        if len(arrays) > 1 and any(a.ndim != 1 for a in arrays):
+            raise FileFormatError(f"{where}: expected numbers in {names[0]} …, got lists")
         # One column per class is stacked class by class, the order in which passes read it.
         values = arrays[0] if len(arrays) == 1 else np.stack(arrays).T
         labels = None

@@ -1,0 +1,43 @@
+"""What fuzzing found, kept: each of these once ended in a traceback or in NaN."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from focalcal import calibrators
+from focalcal.calibrators.persistence import to_dict
+from focalcal.errors import FileFormatError, InputError
+
+
+@pytest.fixture
+def problem(rng):
+    z = rng.normal(size=(60, 3))
+    return z, np.argmax(z + rng.gumbel(size=z.shape), axis=1)
+
+
+@pytest.mark.parametrize("method", calibrators.METHODS)
+@pytest.mark.parametrize("mask", [-3.4e38, 1.7e308])
+def test_masks_are_refused(problem, method, mask):
+    """Squares, differences and products of such logits overflow: the fit ended in NaN."""
+    z, y = problem
+    z[3, 1] = mask
+    with pytest.raises(InputError, match="replace masks of impossible classes"):
+        calibrators.make(method).fit(z, y)
+
+
+def test_masks_are_refused_by_a_fitted_calibrator(problem):
+    z, y = problem
+    fitted = calibrators.make("temperature").fit(z, y)
+    with pytest.raises(InputError, match="expected logits up to 1e\\+30"):
+        fitted.predict_proba(np.array([[0.0, 1.0, -1e300]]))
+
+
+def test_integers_too_large_for_a_float(problem, tmp_path):
+    document = to_dict(calibrators.make("structured-matrix").fit(*problem))
+    document["state"]["bias_"][2] = 10**400
+    (tmp_path / "c.json").write_text(json.dumps(document))
+    with pytest.raises(FileFormatError, match="expected"):
+        calibrators.load(tmp_path / "c.json")

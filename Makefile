@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test lint bench docs clean
+.PHONY: demo test smoke lint audit fuzz bench docs clean
 
 demo: $(VENV)/.core
 	$(BIN)/focalcal demo
@@ -12,6 +12,10 @@ demo: $(VENV)/.core
 # One thread per worker: the two workers share two cores.
 test: $(VENV)/.dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
+
+# Every table and figure of the papers by name, at its smallest scale: minutes on a CPU.
+smoke: $(VENV)/.dev
+	OMP_NUM_THREADS=1 $(BIN)/focalcal reproduce all --scale smoke --out runs/smoke
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

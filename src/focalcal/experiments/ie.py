@@ -104,10 +104,10 @@ def grid(table: str, material: Material) -> Analysis:
             value = number(paper["value"]) if paper else None
             findings.append(Finding(cell, 100 * e.value, value, 100 * e.low, 100 * e.high, e.n))
     left = len(set(printed) - met)
-    conclusion = (
-        f"{len(met & set(printed))} of the table's {len(printed)} cells were run in its setting"
-        f"{f', {left} were not' if left else ''}. {_beside(metric, material, printed)}"
-    )
+    done = len(met & set(printed))
+    conclusion = f"{done} of the table's {len(printed)} cells have a run of that network and loss"
+    conclusion += f" (epochs as named), {left} have none. " if left else " (epochs as named). "
+    conclusion += _beside(metric, material, printed)
     return Analysis(tuple(findings), conclusion.strip(), (_as_table(findings),))
 
 

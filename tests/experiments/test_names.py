@@ -14,6 +14,7 @@ PROMISED = [
     *(f"ie/table{i}" for i in range(1, 14)),
     *(f"ie/fig{i}" for i in range(1, 9)),
     "ie/fig4a",
+    "ie/recipe",
     "fts/table1",
     *(f"fts/fig{i}" for i in range(1, 9)),
     *(f"fts/open{i}" for i in range(1, 5)),

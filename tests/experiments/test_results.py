@@ -138,6 +138,7 @@ def test_store_keeps_a_run(store_path, tmp_path):
     assert kept.before["ece"].value == pytest.approx(run.before["ece"].value, abs=2e-3)
     np.testing.assert_allclose(kept.test.logits, run.test.logits, rtol=1e-3, atol=1e-3)
     assert store.add(run) == path  # adding twice keeps one
+    assert kept.snapshots == {}
 
 
 def _pretend(run: Run, **changes) -> Run:
@@ -155,14 +156,31 @@ def test_the_document_shows_stored_runs_beside_the_paper(store_path, tmp_path):
     names = ("ie/table1", "ie/fig2", "cpe/minimizers", "geo/fig2", "fts/shift", "fts/compensation")
     text = reproduction_text([EXPERIMENTS[n] for n in names], store)
     assert "| 4.35 |" in text  # the paper's ECE of CE on ResNet-50
-    assert "6 of the table's 80 cells" in text
+    assert "6 of the table's 80 cells have a run" in text
     assert "0.7744" in text
     assert "Not run: no run with a measured Hessian" in text
     assert "## fts/shift\n" in text
     assert "Not run: it takes 2 training runs on cifar10." in text
     assert "stand-in" in text
-    # ie/fig2 needs snapshots, which the store does not keep.
+    # ie/fig2 needs snapshots, and these runs made none.
     assert "kept no snapshots" in text
+
+
+def test_what_could_not_run_is_listed():
+    material = Material("paper", missing={"cifar100-resnet50-ce": "no file"})
+    result = analysed(EXPERIMENTS["cpe/minimizers"], material)
+    assert result.findings[-1].verdict == "not run"
+    assert result.findings[-1].reason == "no file"
+
+
+def test_labels_tell_recipes_apart():
+    p = Predictions(logits=np.zeros((2, 2)), labels=np.array([0, 1]))
+    base = {"dataset": "cifar10", "model": "resnet18", "loss": "ce", "epochs": 3, "seed": 0}
+    plain = base | {"reduction": "sum", "clip_norm": 2.0, "weight_decay": 5e-4}
+    other = base | {"reduction": "mean", "clip_norm": 0.0, "weight_decay": 5e-3, "mixup": 0.2}
+    assert Run("r", plain, p, p).label == "cifar10 resnet18 ce, 3 epochs, seed 0"
+    ending = "mean loss, unclipped, weight decay 0.005, mixup 0.2"
+    assert Run("r", other, p, p).label.endswith(ending)
 
 
 def test_other_networks_are_not_passed_off_as_the_papers(store_path):

@@ -58,7 +58,7 @@ def register(app: typer.Typer) -> None:
         records = []
         for name in _chosen(names or [], list(EXPERIMENTS)):
             with working(name):
-                options = {"data": data, "device": device, "only": only}
+                options = {"data": data, "device": device, "only": only, "tell": _tell}
                 result = run_experiment(EXPERIMENTS[name], scale, out, **options)
             records.append(result.to_dict())
             if not json_output:
@@ -71,6 +71,17 @@ def register(app: typer.Typer) -> None:
             typer.echo(f"report: {report}", err=json_output)
         if json_output and records:
             print_json(records if len(records) > 1 else records[0])
+
+
+def _tell(step: str) -> None:
+    """Name the run that begins, for people who wait."""
+    from rich.console import Console
+
+    from focalcal.cli._console import is_quiet
+
+    console = Console(stderr=True)
+    if console.is_terminal and not is_quiet():
+        console.print(f"  {step}")
 
 
 def _chosen(patterns: list[str], known: list[str]) -> list[str]:

@@ -102,7 +102,8 @@ class Experiment:
     claim: what the paper says. recipes: settings of training runs by label for a scale, none for
     theory. accepts: which stored runs (by their settings) belong to it. curvature: whether the
     runs' Hessians are measured. files: published predictions it reads where --data holds them.
-    from_tables: whether the papers' printed tables alone already say something.
+    from_tables: whether the papers' printed tables alone already say something. made_up: whether
+    made-up data are what it is about, not a stand-in.
     """
 
     name: str
@@ -114,6 +115,7 @@ class Experiment:
     curvature: bool = False
     files: tuple[str, ...] = ()
     from_tables: bool = False
+    made_up: bool = False
 
     @property
     def theory(self) -> bool:

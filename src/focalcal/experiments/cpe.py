@@ -133,6 +133,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         "Ψ turns the focal network's output into class-posterior probabilities",
         _psi_trained,
         _psi_recipes,
+        made_up=True,
     ),
     Experiment(
         "cpe/human",

@@ -236,7 +236,9 @@ def _architecture(material: Material) -> Analysis:
 
 
 def _accepts(settings: Settings) -> bool:
-    return settings["dataset"] == "cifar10"
+    """Runs on CIFAR-10 in the published setting, or with the explicit penalty."""
+    published = settings.get("reduction") == "sum" and settings.get("clip_norm") == 2.0
+    return settings["dataset"] == "cifar10" and (published or "+curvature" in settings["loss"])
 
 
 def _experiment(name: str, title: str, claim: str, analyse, recipes) -> Experiment:

@@ -181,6 +181,40 @@ def _s99(material: Material) -> Analysis:
     return Analysis(tuple(findings), conclusion, (_as_table(findings),))
 
 
+def _recipe_recipes(scale: str) -> dict[str, Settings]:
+    """Both losses, mean and summed, clipped and not, with three weight decays."""
+    lr = {"smoke": 5e-3}.get(scale, 0.1)
+    decays = (5e-5, 5e-4, 5e-3)
+    ways = (("sum", 2.0), ("mean", 0.0), ("mean", 2.0), ("sum", 0.0))
+    found = {}
+    for reduction, clip in ways[:2] if scale == "smoke" else ways:
+        for decay in decays[1:] if scale == "smoke" else decays:
+            # An unclipped sum is a step of batch size times the mean's.
+            rate = lr / 128 if (reduction, clip) == ("sum", 0.0) else lr
+            changes = {"reduction": reduction, "clip_norm": clip, "weight_decay": decay, "lr": rate}
+            base = BASES["lite"] | {"epochs": 350} if scale == "paper" else BASES[scale]
+            for name, settings in with_losses(base, ("ce", "fla-53"), **changes).items():
+                found[f"{name}-{reduction}-clip{clip:g}-wd{decay:g}"] = settings
+    return found
+
+
+def _recipe(material: Material) -> Analysis:
+    findings, gaps = [], []
+    for run in material.runs:
+        e, gap = run.before["ece"], run.before["confidence_gap"]
+        findings += [
+            Finding(f"ECE %, {run.label}", 100 * e.value, None, 100 * e.low, 100 * e.high, e.n),
+            Finding(f"confidence − accuracy, points, {run.label}", 100 * gap.value, n=gap.n),
+            Finding(f"T, {run.label}", run.temperature, n=run.calibration.n),
+        ]
+        way = f"{run.settings['reduction']}, clip {run.settings['clip_norm']:g}"
+        gaps.append(
+            f"{run.loss} ({way}, wd {run.settings['weight_decay']:g}) {100 * gap.value:+.1f}"
+        )
+    text = f"Confidence minus accuracy in points, positive is over-confident: {'; '.join(gaps)}."
+    return Analysis(tuple(findings), text, (_as_table(findings),))
+
+
 def _table(number: int, title: str, claim: str, losses: tuple[str, ...]) -> Experiment:
     return Experiment(
         f"ie/table{number}",
@@ -234,4 +268,12 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     _table(11, "NLL after scaling", "scaling closes most of the gap", ALL_LOSSES),
     _table(12, "MCE before scaling", "as ECE, noisier", ALL_LOSSES),
     _table(13, "MCE after scaling", "as ECE, noisier", ALL_LOSSES),
+    Experiment(
+        "ie/recipe",
+        "When does focal loss calibrate, and when does it over-correct?",
+        "its text names neither the summed loss nor the clipping that its result depends on",
+        _recipe,
+        _recipe_recipes,
+        lambda s: s["dataset"] == "cifar10" and s["loss"] in ("ce", "fla-53"),
+    ),
 )

@@ -11,8 +11,8 @@ from typing import Any
 from focalcal._files import write_text
 from focalcal.errors import FileFormatError, FocalcalError, InputError, MissingExtraError
 from focalcal.experiments import published
-from focalcal.experiments.base import SCALES, Experiment, Material, Result
-from focalcal.experiments.runs import Run, content_key
+from focalcal.experiments.base import SCALES, Experiment, Finding, Material, Result
+from focalcal.experiments.runs import STAND_INS, Run, content_key
 from focalcal.experiments.store import Store
 from focalcal.provenance import provenance
 
@@ -50,7 +50,7 @@ def reproduce(
         try:
             runs.append(_trained(settings, out / "runs" / scale, data, device, experiment))
         except (FileFormatError, InputError) as error:
-            if settings["dataset"] in ("blobs", "synthetic_images", "square_clusters"):
+            if settings["dataset"] in STAND_INS:
                 raise
             missing[label] = str(error)
     if missing and not runs:
@@ -72,17 +72,13 @@ def analysed(experiment: Experiment, material: Material) -> Result:
     return Result(
         experiment.name,
         material.scale,
-        found.findings,
+        (*found.findings, *(Finding(k, reason=v) for k, v in material.missing.items())),
         found.conclusion,
-        comparable=not any(run.stand_in for run in material.runs) or experiment.name in EXACT,
+        comparable=experiment.made_up or not any(run.stand_in for run in material.runs),
         runs=tuple(run.label for run in material.runs),
         provenance=provenance(),
         panels=found.panels,
     )
-
-
-EXACT = ("cpe/psi-trained",)
-"""Experiments whose made-up data are the experiment, not a stand-in."""
 
 
 def figure_of(result: Result, out: Path) -> Path:

@@ -23,7 +23,9 @@ from focalcal.metrics.summary import estimate
 from focalcal.predictions import Predictions
 
 STAND_INS = ("blobs", "synthetic_images", "square_clusters")
+IMAGES = ("cifar10", "cifar100", "tiny_imagenet")
 RESAMPLES = 200
+SNAPSHOT = ("edges", "counts", "confidence_sums", "correct_sums")
 
 
 def content_key(*parts: Any) -> str:
@@ -78,7 +80,15 @@ class Run:
     def label(self) -> str:
         """Data set, network and loss, with what is unlike the published recipe."""
         s = self.settings
-        return f"{s['dataset']} {self.network} {self.loss}, {s['epochs']} epochs, seed {s['seed']}"
+        text = f"{s['dataset']} {self.network} {self.loss}, {s['epochs']} epochs, seed {s['seed']}"
+        if s["dataset"] not in IMAGES:
+            return text
+        clip = s.get("clip_norm", 2.0)
+        if (s.get("reduction", "sum"), clip) != ("sum", 2.0):
+            text += f", {s['reduction']} loss, " + (f"clipped at {clip:g}" if clip else "unclipped")
+        if s.get("weight_decay", 5e-4) != 5e-4:
+            text += f", weight decay {s['weight_decay']:g}"
+        return text + "".join(f", {k} {s[k]:g}" for k in ("mixup", "sam") if s.get(k))
 
     @property
     def stand_in(self) -> bool:
@@ -102,8 +112,7 @@ class Run:
 
     def snapshot_bins(self) -> dict[int, Bins]:
         """Reliability of the training set after the epochs that were kept."""
-        names = ("edges", "counts", "confidence_sums", "correct_sums")
-        return {e: Bins(*(s[n] for n in names)) for e, s in self.snapshots.items()}
+        return {e: Bins(*(s[n] for n in SNAPSHOT)) for e, s in self.snapshots.items()}
 
     @classmethod
     def from_folder(cls, path: Path, data: Path | None = None) -> Run:

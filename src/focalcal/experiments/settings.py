@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from focalcal.experiments.runs import IMAGES
+
 Settings = dict[str, Any]
 
 SMOKE: Settings = {
@@ -107,7 +109,7 @@ def is_published(settings: Settings) -> bool:
     """
     if settings["dataset"] in TEXT:
         return True
-    real = settings["dataset"] in ("cifar10", "cifar100", "tiny_imagenet")
+    real = settings["dataset"] in IMAGES
     plain = not settings.get("mixup") and not settings.get("sam")
     summed = settings.get("reduction", "sum") == "sum" and settings.get("clip_norm", 2.0) == 2.0
     return real and summed and plain and settings.get("weight_decay", 5e-4) == 5e-4

@@ -13,7 +13,7 @@ from focalcal._files import atomic_path, write_text
 from focalcal._formats import read_table
 from focalcal.errors import FileFormatError
 from focalcal.experiments.base import Result
-from focalcal.experiments.runs import Run, content_key
+from focalcal.experiments.runs import SNAPSHOT, Run, content_key
 from focalcal.metrics import Estimate, Evaluation
 from focalcal.predictions import Predictions
 
@@ -44,6 +44,10 @@ class Store:
             "before": _kept(run.before),
             "after": _kept(run.after),
             "curvature": run.curvature,
+            "snapshots": {
+                epoch: {name: table[name].tolist() for name in SNAPSHOT}
+                for epoch, table in run.snapshots.items()
+            },
             "traces": run.rows,
         }
         table = {}
@@ -82,6 +86,10 @@ class Store:
             record["recipe"],
             **parts,
             rows=record["traces"],
+            snapshots={
+                int(epoch): {name: np.array(values) for name, values in table.items()}
+                for epoch, table in record["snapshots"].items()
+            },
             curvature=curvature,
             provenance=origin,
         )

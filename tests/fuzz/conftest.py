@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from pathlib import Path
 
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
@@ -39,6 +40,14 @@ def pytest_terminal_summary(terminalreporter) -> None:
         terminalreporter.section(f"fuzz: {sum(COUNTS.values()):,} cases")
         for name, n in sorted(COUNTS.items()):
             terminalreporter.line(f"{n:>8,}  {name}")
+
+
+def pytest_sessionfinish() -> None:
+    """Workers that run side by side add their counts to one file."""
+    log = os.environ.get("FOCALCAL_FUZZ_LOG")
+    if log and COUNTS:
+        with Path(log).open("a", encoding="utf-8") as file:
+            file.writelines(f"{n} {name}\n" for name, n in sorted(COUNTS.items()))
 
 
 @st.composite

@@ -41,3 +41,13 @@ def test_integers_too_large_for_a_float(problem, tmp_path):
     (tmp_path / "c.json").write_text(json.dumps(document))
     with pytest.raises(FileFormatError, match="expected"):
         calibrators.load(tmp_path / "c.json")
+
+
+@pytest.mark.filterwarnings("ignore::focalcal.errors.FitWarning")
+@pytest.mark.parametrize("method", ["temperature", "dirichlet", "vector", "structured-matrix"])
+def test_logits_that_are_all_but_zero(method):
+    """1/T was infinite, and infinity times zero NaN."""
+    z = np.full((30, 4), 5e-324)
+    z[::2, 1] = 0.0
+    probs = calibrators.make(method).fit(z, np.arange(30) % 4).predict_proba(z)
+    np.testing.assert_allclose(probs.sum(axis=1), 1)

@@ -20,6 +20,8 @@ from focalcal.calibrators._rows import map_rows
 
 COLD = 1e4
 """The lowest temperature is spread/COLD: one standard deviation of logits is then e^10000."""
+TINY = 1e-30
+"""Logits that are all smaller than this are equal for every purpose; 1/T would overflow."""
 MAX_ITERATIONS = 100
 SHORT_ROW = 64
 _SAMPLE_ROWS = 2000  # Newton starts from the optimum of so many rows: full passes are the cost
@@ -107,6 +109,8 @@ def fit_inverse_temperature(logits: Array, labels: Array, weights: Array | None)
     xp = namespace(logits)
     few = logits[:: max(1, logits.shape[0] // _SAMPLE_ROWS)]
     unit = float(xp.max(xp.abs(few)))
+    if unit < TINY and float(xp.max(xp.abs(logits))) < TINY:
+        return Optimum(1.0, math.log(logits.shape[1]), 0, True, "flat")
     try:
         # Squares of logits outside these decades leave the range of float32.
         if unit == 0 or 1e-9 < unit < 1e9:

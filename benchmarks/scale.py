@@ -1,0 +1,179 @@
+"""Evaluate and temperature-scale 100 million predictions out of core, beside merely reading them.
+
+    python benchmarks/scale.py                    # 1e8 × 10: 4.3 GB in a temporary folder
+    python benchmarks/scale.py --rows 10000000    # a tenth
+    python benchmarks/scale.py --engine dask      # on a local Dask cluster
+    python benchmarks/scale.py --json scale.json
+
+Goals: each pass at no less than half the speed of reading, peak memory under 2 GB, few passes.
+Reading means decoding every row group with pyarrow on as many threads as the passes use.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import tempfile
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow
+import pyarrow.parquet as pq
+
+from focalcal import scale
+from focalcal._blocks import available_cores
+from focalcal._formats import numpy_to_column
+from focalcal.provenance import provenance
+from focalcal.scale.evaluation import merge_statistics, partition_statistics
+from focalcal.scale.fitting import add, partition_sums, sums_at
+
+CLASSES, GROUP, FILE_ROWS = 10, 250_000, 5_000_000
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rows", type=int, default=10**8)
+    parser.add_argument("--engine", choices=["stream", "dask"], default="stream")
+    parser.add_argument("--folder", help="where to put the files (default: a temporary folder)")
+    parser.add_argument("--json", metavar="FILE", help="also write the numbers as JSON")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=args.folder) as folder:
+        results = measure(Path(folder), args.rows, args.engine)
+    if args.json:
+        from focalcal._files import write_text
+
+        write_text(args.json, json.dumps({"provenance": provenance(), **results}, indent=2))
+
+
+def generate(folder: Path, rows: int) -> int:
+    """Over-confident logits in float32 whose best temperature is 2; returns the bytes written."""
+    rng = np.random.default_rng(0)
+    # One block of noise is used with many scales and class orders: the generator must not be
+    # the slowest part, and no pass can tell.
+    noise = rng.normal(size=(GROUP, CLASSES)).astype(np.float32)
+    gumbel = rng.gumbel(size=(GROUP, CLASSES)).astype(np.float32)
+    written = 0
+    for i, start in enumerate(range(0, rows, FILE_ROWS)):
+        path = folder / f"part-{i:04d}.parquet"
+        writer = None
+        for at in range(start, min(start + FILE_ROWS, rows), GROUP):
+            n = min(GROUP, rows - at)
+            order = rng.permutation(CLASSES)
+            z = (3 + 0.2 * rng.normal()) * noise[:n][:, order]
+            y = np.argmax(z / 2 + np.roll(gumbel, rng.integers(GROUP), axis=0)[:n], axis=1)
+            table = pyarrow.table({"logits": numpy_to_column(z), "labels": y.astype(np.int32)})
+            writer = writer or pq.ParquetWriter(path, table.schema)
+            writer.write_table(table)
+        writer.close()
+        written += path.stat().st_size
+    return written
+
+
+def read_only(source: scale.Source) -> float:
+    """Seconds to decode all row groups, nothing else."""
+
+    def read(partition: scale.Partition) -> int:
+        with pq.ParquetFile(partition.path) as file:
+            return file.read_row_group(partition.row_group, use_threads=False).num_rows
+
+    start = time.perf_counter()
+    with ThreadPoolExecutor(available_cores()) as pool:
+        total = sum(pool.map(read, source.partitions))
+    if total != source.n:
+        raise SystemExit(f"read {total} rows of {source.n}")
+    return time.perf_counter() - start
+
+
+def measure(folder: Path, rows: int, name: str) -> dict[str, Any]:
+    start = time.perf_counter()
+    size = generate(folder, rows)
+    print(
+        f"{rows:,} × {CLASSES} predictions, {size / 1e9:.2f} GB of parquet, "
+        f"written in {time.perf_counter() - start:.0f} s; {available_cores()} cores, {name}"
+    )
+    source = scale.Source.open(folder)
+    peak = Peak()
+    with scale.open_engine(name) as engine, peak:
+        run = partial(engine.map_reduce, partitions=source.partitions)
+        programs = {
+            "read": lambda: None,
+            "evaluate": lambda: run(partial(partition_statistics, bins=15), merge=merge_statistics),
+            "temperature": lambda: run(
+                partial(
+                    partition_sums,
+                    function=sums_at,
+                    floor=None,
+                    settings={"beta": 0.5, "unit": 1.0},
+                ),
+                merge=add,
+            ),
+        }
+        seconds = dict.fromkeys(programs, float("inf"))
+        for _ in range(2):  # interleaved, so that a busy machine slows all alike
+            for key, program in programs.items():
+                start = time.perf_counter()
+                taken = read_only(source) if key == "read" else (program(), 0)[1]
+                taken = taken or time.perf_counter() - start
+                seconds[key] = min(seconds[key], taken)
+        start = time.perf_counter()
+        fitted = scale.fit(source, "temperature", engine)
+        whole = time.perf_counter() - start
+        result = programs["evaluate"]().compute()
+    for key, taken in seconds.items():
+        share = seconds["read"] / taken
+        print(
+            f"  {key:<12}{taken:8.1f} s  {size / taken / 1e6:7.0f} MB/s  "
+            f"{rows / taken / 1e6:6.2f} M rows/s  {share:5.2f} of reading"
+        )
+    print(
+        f"  fit: T = {fitted.calibrator.temperature_:.9f} in {fitted.passes} passes, {whole:.1f} s"
+    )
+    print(
+        f"  ECE = {result['ece'].value:.6f}, equal-mass {result['adaptive_ece'].value:.6f} "
+        f"± {result['adaptive_ece'].error_bound:.1e}"
+    )
+    print(f"  peak memory {peak.bytes / 1e9:.2f} GB (goal 2)")
+    return {
+        "rows": rows, "bytes": size, "engine": name, "cores": available_cores(),
+        "seconds": seconds, "fit_seconds": whole, "passes": fitted.passes,
+        "temperature": fitted.calibrator.temperature_, "peak_bytes": peak.bytes,
+    }  # fmt: skip
+
+
+class Peak:
+    """The largest sum of resident memory of this process and its children while it is open."""
+
+    def __enter__(self) -> Peak:
+        self.bytes, self._stop = 0, threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+        own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        self.bytes = max(self.bytes, own)
+
+    def _watch(self) -> None:
+        import psutil
+
+        me = psutil.Process()
+        while not self._stop.wait(0.5):
+            total = 0
+            for process in [me, *me.children(recursive=True)]:
+                try:
+                    total += process.memory_info().rss
+                except psutil.Error:
+                    continue
+            self.bytes = max(self.bytes, total)
+
+
+if __name__ == "__main__":
+    main()

@@ -10,6 +10,7 @@ from typing import Any
 
 from focalcal.calibrators import persistence as _persistence
 from focalcal.calibrators.affine import DirichletScaling, MatrixScaling, VectorScaling
+from focalcal.calibrators.auto import AutoCalibrator
 from focalcal.calibrators.base import Calibrator, Diagnostics
 from focalcal.calibrators.binary import BetaCalibration, PlattScaling
 from focalcal.calibrators.binning import BayesianBinning, HistogramBinning, IsotonicCalibration
@@ -44,12 +45,14 @@ METHODS: dict[str, type[Calibrator]] = {
         HistogramBinning,
         BayesianBinning,
         SplineCalibration,
+        AutoCalibrator,
     )
 }
 """Every calibrator by its name on the command line and in saved files."""
 
 __all__ = [
     "METHODS",
+    "AutoCalibrator",
     "BayesianBinning",
     "BetaCalibration",
     "CalibratedClassifier",

@@ -10,6 +10,7 @@ e (K) and, where it is used, M (K, K), whose diagonal stays zero.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 
 import numpy as np
@@ -37,7 +38,7 @@ class Layout:
         """δ, b, e and, if used, M."""
         k = self.n_classes
         starts = [2, 2 + k, 2 + 2 * k, 2 + 3 * k]
-        parts = [slice(a, b) for a, b in zip(starts, starts[1:])]
+        parts = [slice(a, b) for a, b in itertools.pairwise(starts)]
         return (*parts, slice(starts[-1], self.size)) if self.full else tuple(parts)
 
     def matrix(self, theta: np.ndarray) -> np.ndarray | None:
@@ -147,13 +148,15 @@ class FocalAffine:
             by_u = float(np.vdot(error, psi.by_gamma))
             own = error * psi.own
             of_top = own[index, psi.top].copy()
+            own[index, psi.top] = 0
             grad = own / psi.others
-            grad[index, psi.top] = 0
             rest = grad.sum(axis=1)
-            grad -= psi.q * rest[:, None]
+            q, q_top = psi.q, psi.q[index, psi.top].copy()
+            q[index, psi.top] = 0
+            grad -= q * rest[:, None]
             # q/(1−q_top) ≤ 1 first: 1/(1−q_top) alone would overflow
-            grad -= (psi.q / psi.others[index, psi.top][:, None]) * of_top[:, None]
-            grad[index, psi.top] = of_top - psi.q[index, psi.top] * rest
+            grad -= (q / psi.others[index, psi.top][:, None]) * of_top[:, None]
+            grad[index, psi.top] = of_top - q_top * rest
             sums = [np.float64(loss), np.float64(by_u), np.einsum("ij,ij->j", grad, x)]
             sums += [grad.sum(axis=0), self.mean[rows] @ grad]
             return [*sums, x.T @ grad] if full else sums

@@ -59,10 +59,9 @@ class _Basis:
         line = np.stack([np.ones(len(knots)), (knots - centre) / spread], axis=1)
         cardinal = _natural(knots, np.eye(len(knots)), c)
         share = np.sqrt(weights / weights.sum())[:, None]
-        # rows of `change` make the curved columns orthogonal to the line at the samples
         at = np.concatenate([line, np.linalg.svd(line.T)[2][2:].T], axis=1)
-        q, r = np.linalg.qr(share * (cardinal @ at))
-        self.at_knots = at @ np.linalg.inv(r) * np.sign(np.diag(r))
+        r = np.linalg.qr(share * (cardinal @ at), mode="r")
+        self.at_knots = at @ np.linalg.inv(r)
         self.columns = cardinal @ self.at_knots
 
 

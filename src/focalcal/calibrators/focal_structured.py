@@ -9,10 +9,10 @@ import numpy as np
 
 from focalcal._arrays import Array, like, logsumexp, namespace, to_numpy
 from focalcal.calibrators._columns import replace_top, top_log_odds
-from focalcal.calibrators._empirical_bayes import MAX_ITERATIONS, BayesFit, fit_bayes, maximise
 from focalcal.calibrators._focal_affine import GAMMA_BOUNDS, FocalAffine, gamma_of
 from focalcal.calibrators._newton import fit_inverse_temperature
 from focalcal.calibrators._piecewise import check_shapes, evaluate, pack
+from focalcal.calibrators._shrinkage import FEW, Shrunken, ShrunkenFit, folds_by_content
 from focalcal.calibrators._top_label import fit_top_label, identity_curve
 from focalcal.calibrators.affine import apply_affine
 from focalcal.calibrators.base import Calibrator, FitData
@@ -21,11 +21,8 @@ from focalcal.errors import InputError
 from focalcal.maps import focal_log_map
 
 MATRIX_ENTRIES_PER_SAMPLE = 8
-"""Past K²/N of this the evidence switches the matrix off anyway, and it is left out."""
-FOLDS = 4
-FEW = 100
-"""With fewer samples no fold is large enough to learn the last correction from."""
-FAST = 2**16
+"""Past K²/N of this the data cannot tell matrix entries from zero, and there is no matrix."""
+FAST = 2**14
 """Elements from which row work is in float32: noise in the data is far above its rounding."""
 
 
@@ -34,11 +31,10 @@ class FocalStructuredScaling(Calibrator):
 
     z̄ is the mean logit and m the mean log-probability of a row. W is a scale times identity plus
     a diagonal and an off-diagonal part; these, b and e have Gaussian priors whose widths are
-    re-estimated from the calibration data by empirical Bayes, so that what the data cannot tell
-    shrinks to temperature scaling. γ lies in (−0.95, 10); `diagnostics_` say when it ran into a
-    bound. t corrects the confidence in the predicted class by a shrunken spline of its log-odds,
-    learnt from predictions for samples that were left out of the fit. Labels of the calibration
-    data are all it ever sees; there is nothing to tune.
+    chosen by cross-validated log-loss inside the calibration data, so that what the data cannot
+    tell shrinks to temperature scaling. γ lies in (−0.95, 10); `diagnostics_` say when it ran into
+    a bound. t corrects the confidence in the predicted class by a spline of its log-odds, shrunk
+    by empirical Bayes and learnt from predictions for samples left out. Nothing is to be tuned.
 
     Arguments: matrix, "auto" (off-diagonal part if K² ≤ 8 N), True or False; task. Fitted:
     `gamma_`, `weight_` (K, K), or (K,) without off-diagonal part, `bias_` (K,), `mean_weight_`
@@ -51,8 +47,8 @@ class FocalStructuredScaling(Calibrator):
     >>> bool(calibrator.diagnostics_.after < 0.7 * calibrator.diagnostics_.before)
     True
 
-    Ψ: Charoenphakdee et al., CVPR 2021. Structured matrices: after Berta et al. 2025. Evidence:
-    MacKay, Neural Computation 4, 1992. Their combination and the last step are our own.
+    Ψ: Charoenphakdee et al., CVPR 2021. Structured matrices: after Berta et al. 2025. Empirical
+    Bayes: MacKay, Neural Computation 4, 1992. Their combination and the last step are our own.
     """
 
     method: ClassVar[str] = "focal-structured"
@@ -96,25 +92,28 @@ class FocalStructuredScaling(Calibrator):
         dtype = np.float32 if n * k > FAST else np.float64
         x, mean = features(logits)
         model = FocalAffine((beta * x).astype(dtype), beta * mean, labels, weights, full)
-        found = fit_bayes(model, -math.log(beta) if beta > 0 else 0.0)
-        self._keep(found, model, beta)
+        log_scale = -math.log(beta) if beta > 0 else 0.0
+        found = ShrunkenFit(model, log_scale, folds_by_content(logits)).fit()
+        self._keep(found, beta)
         curve = identity_curve()
         if weights.sum() >= FEW:
-            c, hits = held_out_odds(model, found, folds_by_content(logits, labels))
-            curve = fit_top_label(c, hits, weights)
+            rows, log_p = found.held_out
+            hits = (log_p.argmax(axis=1) == labels[rows]).astype(np.float64)
+            c = top_log_odds(log_p.astype(np.float64))[:, 0]
+            curve = fit_top_label(c, hits, weights[rows])
         self.edges_, self.pieces_ = pack([curve.edges], [curve.pieces])
         return self._outcome(found, plain.kind)
 
-    def _keep(self, found: BayesFit, model: FocalAffine, beta: float) -> None:
-        theta, layout = found.theta, model.layout
+    def _keep(self, found: Shrunken, beta: float) -> None:
+        theta, layout = found.theta, found.layout
         delta, bias, extra = (theta[g] for g in layout.groups[:3])
         scale = beta * math.exp(theta[0]) * (1 + delta)
-        matrix = layout.matrix(theta)
+        matrix = layout.matrix(theta) if found.strength.matrix else None
         self.gamma_ = gamma_of(theta[1])[0]
         self.weight_ = scale if matrix is None else np.diag(scale) + beta * matrix.T
         self.bias_, self.mean_weight_ = bias.copy(), beta * extra
 
-    def _outcome(self, found: BayesFit, kind: str) -> dict[str, Any]:
+    def _outcome(self, found: Shrunken, kind: str) -> dict[str, Any]:
         notes = degenerate_notes(kind, 1.0) if kind != "separable" else []
         low, high = GAMMA_BOUNDS
         at_edge = not low + 0.05 < self.gamma_ < high - 1
@@ -146,35 +145,3 @@ def features(logits: Array) -> tuple[Array, Array]:
     xp = namespace(logits)
     x = logits - xp.mean(logits, axis=1, keepdims=True)
     return x, -logsumexp(x, axis=1)
-
-
-def folds_by_content(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Fold (N,) of each sample, balanced over classes and confidence; equal samples go together.
-
-    Depends on what the samples are and not on their order, so that a weight equals repetition and
-    shuffled data give the same fit.
-    """
-    direction = np.random.default_rng(0).normal(size=logits.shape[1])
-    value = np.sum(logits * direction, axis=1)
-    order = np.lexsort((value, labels))
-    new = np.diff(value[order], prepend=np.nan) != 0
-    new |= np.diff(labels[order], prepend=-1) != 0
-    folds = np.empty(len(labels), dtype=np.int64)
-    folds[order] = np.cumsum(new) % FOLDS
-    return folds
-
-
-def held_out_odds(
-    model: FocalAffine, found: BayesFit, folds: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Log-odds (N,) of each predicted class by a fit without its fold, and whether it is right."""
-    c, hits = np.empty(len(folds)), np.empty(len(folds))
-    few = len(np.unique(folds)) < FOLDS  # so few distinct samples that none can be left out
-    for fold in np.unique(folds):
-        out, theta = folds == fold, found.theta
-        if not few:
-            theta = maximise(model.subset(~out), theta, found.prior, MAX_ITERATIONS).x
-        log_p = model.subset(out).log_proba(theta).astype(np.float64)
-        c[out] = top_log_odds(log_p)[:, 0]
-        hits[out] = log_p.argmax(axis=1) == model.labels[out]
-    return c, hits

@@ -1,0 +1,198 @@
+"""Fitting with shrinkage that the calibration data choose: cross-validation along a path.
+
+Every group of parameters has a Gaussian prior around temperature scaling. Two numbers set their
+widths: the strength for the vectors δ, b, e, chosen without matrix, then that for the matrix. Each
+path goes from strong to weak, warm-started, and ends where the log-loss of samples left out rises.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import scipy.optimize
+
+from focalcal.calibrators._focal_affine import FocalAffine, Layout
+
+SCALE_PRECISION = 1.0
+GAMMA_PRECISION = 4.0
+"""Weak priors on log α and on γ, worth a few samples: they decide only where data are silent."""
+VECTOR_PRECISIONS = (30.0, 3.0, 30.0)
+"""Of δ, b and e·m at vector strength 1; the last in units of the mean square of m."""
+VECTOR_PATH = (100.0, 10.0, 1.0, 0.1)
+MATRIX_PATH = (1e4, 2e3, 450.0, 100.0, 30.0)
+FOLDS = 4
+FEW = 100
+"""With fewer samples nothing is chosen: the strongest priors hold, without matrix."""
+MANY = 2**18
+"""Elements of x past which one fold chooses the strengths, not all: so many choose well enough."""
+TOO_MANY = 2**23
+"""Elements of x past which a fit costs more than choosing could gain."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Strength:
+    """Vector strength, and the precision of the matrix entries or None for no matrix."""
+
+    vector: float
+    matrix: float | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Shrunken:
+    """The fitted parameters, and predictions for samples that a fit had not seen.
+
+    `held_out`: indices (n,) of these samples and their log-probabilities (n, K).
+    """
+
+    theta: np.ndarray
+    layout: Layout
+    strength: Strength
+    iterations: int
+    converged: bool
+    held_out: tuple[np.ndarray, np.ndarray]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Step:
+    """A strength, the log-loss of the folds left out, and the fit without each of them."""
+
+    strength: Strength
+    loss: float
+    thetas: list[np.ndarray]
+
+
+class ShrunkenFit:
+    """Fits of one data set under priors of chosen strength.
+
+    model: with the full layout, or without matrix where it is not wanted. log_scale: the log α at
+    which the map is the identity, where its prior has its mean. folds: (N,) in 0..FOLDS−1.
+    """
+
+    def __init__(self, model: FocalAffine, log_scale: float, folds: np.ndarray) -> None:
+        self.model, self.log_scale = model, log_scale
+        self.mean_square = float(np.mean(model.mean.astype(np.float64) ** 2))
+        self.iterations = 0
+        self.groups = [np.flatnonzero(folds == f) for f in np.unique(folds)]
+        self.rest = [np.flatnonzero(folds != f) for f in np.unique(folds)]
+
+    def fit(self) -> Shrunken:
+        n, k = self.model.x.shape
+        enough = float(self.model.weights.sum()) >= FEW and len(self.groups) == FOLDS
+        best = _Step(Strength(1.0 if enough else VECTOR_PATH[0]), np.inf, [])
+        choose = enough and n * k <= TOO_MANY
+        if choose:
+            best = self._choose(list(range(FOLDS)) if n * k <= MANY else [0])
+        start = self._start(self.model, best.strength.vector)
+        found = self._minimise(self.model, start, best.strength, final=True)
+        if choose:
+            parts = [self._predict_fold(f, best) for f in range(FOLDS)]
+            held_out = np.concatenate(self.groups), np.concatenate(parts)
+        else:
+            held_out = np.arange(n), self.model.log_proba(found.x)
+        return Shrunken(
+            found.x,
+            self.model.layout,
+            best.strength,
+            self.iterations,
+            bool(found.success),
+            held_out,
+        )
+
+    def _choose(self, folds: list[int]) -> _Step:
+        starts = [self._start(self.model.subset(self.rest[f])) for f in folds]
+        vectors = [Strength(v) for v in VECTOR_PATH]
+        best = self._walk(vectors, folds, _Step(vectors[0], np.inf, starts))
+        if self.model.layout.full:
+            matrices = [Strength(best.strength.vector, m) for m in MATRIX_PATH]
+            best = self._walk(matrices, folds, best)
+        return best
+
+    def _walk(self, path: list[Strength], folds: list[int], best: _Step) -> _Step:
+        """Along the path from `best` on, until the log-loss of the folds rises."""
+        for strength in path:
+            thetas, loss = [], 0.0
+            for f, start in zip(folds, best.thetas):
+                theta = self._minimise(self.model.subset(self.rest[f]), start, strength).x
+                thetas.append(theta)
+                loss += self.model.subset(self.groups[f]).nll(theta)[0]
+            if loss >= best.loss:
+                break
+            best = _Step(strength, loss, thetas)
+        return best
+
+    def _predict_fold(self, fold: int, best: _Step) -> np.ndarray:
+        if fold < len(best.thetas):
+            theta = best.thetas[fold]
+        else:
+            part = self.model.subset(self.rest[fold])
+            start = self._start(part, best.strength.vector)
+            theta = self._minimise(part, start, best.strength).x
+        return self.model.subset(self.groups[fold]).log_proba(theta)
+
+    def _start(self, model: FocalAffine, vector: float | None = None) -> np.ndarray:
+        """The focal temperature alone."""
+        theta = np.zeros(model.layout.size)
+        theta = self._minimise(model, theta, None).x
+        return theta if vector is None else self._minimise(model, theta, Strength(vector)).x
+
+    def _minimise(
+        self, model: FocalAffine, start: np.ndarray, strength: Strength | None, final: bool = False
+    ) -> scipy.optimize.OptimizeResult:
+        """NLL + ½ Σ ρ(θ − origin)² by L-BFGS; without strength only α and γ are free.
+
+        Each parameter is measured in its posterior standard deviation: without that, hundreds of
+        iterations go by before the scale and the matrix move together.
+        """
+        layout = model.layout
+        origin, precision = np.zeros((2, layout.size))
+        origin[0], precision[:2] = self.log_scale, (SCALE_PRECISION, GAMMA_PRECISION)
+        free = np.arange(layout.size) < 2
+        if strength is not None:
+            units = (1.0, 1.0, max(self.mean_square, 1e-12))
+            for group, rho, unit in zip(layout.groups, VECTOR_PRECISIONS, units):
+                precision[group], free[group] = strength.vector * rho * unit, True
+            if strength.matrix is not None:
+                free[1] = False  # a matrix can imitate γ, and the two together run away
+                precision[layout.groups[3]] = strength.matrix
+                free[layout.groups[3]] = ~np.eye(layout.n_classes, dtype=bool).ravel()
+        scale = 1.0 / np.sqrt(model.curvature(start) + precision + 1e-3)[free]
+
+        def objective(v: np.ndarray) -> tuple[float, np.ndarray]:
+            theta = start.copy()
+            theta[free] = v * scale
+            loss, gradient = model.nll(theta)
+            away = theta - origin
+            loss += 0.5 * float(precision @ away**2)
+            gradient += precision * away
+            return loss, gradient[free] * scale
+
+        exact = model.x.dtype == np.float64
+        tolerance = (1e-14 if exact else 1e-7) if final else (1e-11 if exact else 1e-6)
+        most = 300 if final or exact else 40  # a choice between strengths needs no last digits
+        options = {
+            "maxiter": most,
+            "maxcor": 10,
+            "ftol": tolerance,
+            "gtol": 1e-6 if exact else 1e-3,
+        }
+        found = scipy.optimize.minimize(
+            objective, start[free] / scale, jac=True, method="L-BFGS-B", options=options
+        )
+        self.iterations += int(found.nit)
+        theta = start.copy()
+        theta[free] = found.x * scale
+        found.x = theta
+        return found
+
+
+def folds_by_content(logits: np.ndarray, folds: int = FOLDS) -> np.ndarray:
+    """Fold (N,) of each sample; samples with equal logits go together.
+
+    Depends on the logits and not on their order, so that a weight equals repetition and shuffled
+    data give the same fit. Labels have no say: folds of equal class shares would make fitting the
+    shares of a small sample look better than it is.
+    """
+    direction = np.random.default_rng(0).normal(size=logits.shape[1])
+    values, which = np.unique(np.sum(logits * direction, axis=1), return_inverse=True)
+    return np.random.default_rng(1).permutation(len(values))[which] % folds

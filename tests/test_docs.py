@@ -1,0 +1,112 @@
+"""Every code block of the README and of the documentation runs, and the site builds.
+
+Python blocks of a page share one namespace and run in order in an empty folder; in shell blocks
+every line that starts with `focalcal` runs there too. Other languages are prose unless listed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import doctest
+import io
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from focalcal.cli import app
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = [p for p in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))) if p.is_file()]
+FENCE = re.compile(r"^```([^\n]*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+SHELL = ("console", "bash", "sh")
+PROSE = ("text", "toml", "json", "bibtex", "yaml", "mermaid")
+OUTSIDE = ("git ", "cd ", "make", "pip ", "python ", "tensorboard ", "#")
+"""Starts of shell lines that a test cannot run in a folder of its own."""
+LONG = ("focalcal demo", "focalcal reproduce", "focalcal train", "focalcal predict")
+"""Commands that need data sets or minutes; their own tests run them."""
+
+
+def blocks(page):
+    return [(kind.strip(), text) for kind, text in FENCE.findall(page.read_text())]
+
+
+def run_python(code, names, where):
+    if ">>>" in code:
+        test = doctest.DocTestParser().get_doctest(code, names, where, where, 0)
+        out = io.StringIO()
+        result = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(
+            test, out=out.write, clear_globs=False
+        )
+        names.update(test.globs)
+        assert result.failed == 0, out.getvalue()
+    else:
+        exec(compile(code, where, "exec"), names)
+
+
+def run_shell(text, where):
+    for line in text.replace("\\\n", " ").splitlines():
+        command = line.strip().removeprefix("$ ").strip()
+        if not command or command.startswith((*OUTSIDE, *LONG)):
+            continue
+        if not command.startswith("focalcal"):
+            assert line.startswith((" ", "│", "┃")) or "$ " in text, (
+                f"{where}: cannot run {command!r}"
+            )
+            continue  # output shown under a `$ command`
+        arguments = shlex.split(command, comments=True)[1:]
+        result = CliRunner().invoke(app, arguments)
+        assert result.exit_code == 0, f"{where}: {command}\n{result.output}\n{result.exception!r}"
+
+
+@pytest.mark.filterwarnings("ignore::focalcal.errors.FitWarning")
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_blocks_run(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = {"__name__": page.stem}
+    for number, (kind, text) in enumerate(blocks(page), 1):
+        where = f"{page.name}, block {number}"
+        if kind == "python":
+            with contextlib.redirect_stdout(io.StringIO()):
+                run_python(text, names, where)
+        elif kind in SHELL:
+            run_shell(text, where)
+        else:
+            assert kind in PROSE or kind.startswith("{"), f"{where}: language {kind!r} is not run"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_relative_links_lead_somewhere(page):
+    text = FENCE.sub("", page.read_text())
+    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text):
+        if "://" not in target and not target.endswith((".png", ".svg")):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_every_page_is_in_the_table_of_contents():
+    index = (ROOT / "docs" / "index.md").read_text()
+    for page in (ROOT / "docs").glob("*.md"):
+        # Names in capitals are reports, which the table's pattern takes in.
+        listed = page.stem[0].isupper() or re.search(rf"^{page.stem}$", index, re.MULTILINE)
+        assert listed or page.stem == "index", page
+
+
+@pytest.mark.slow
+def test_the_site_builds_without_warnings(tmp_path):
+    pytest.importorskip("sphinx", reason="sphinx is not installed")
+    pytest.importorskip("myst_parser", reason="myst-parser is not installed")
+    pytest.importorskip("furo", reason="furo is not installed")
+    options = ["-W", "--keep-going", "-q", "-b", "html", "-d", tmp_path / "tree"]
+    done = subprocess.run(
+        [sys.executable, "-m", "sphinx", *options, ROOT / "docs", tmp_path / "site"],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    theory = (tmp_path / "site" / "theory.html").read_text()
+    assert "Komisarenko" in theory
+    assert "smooth_ece" in (tmp_path / "site" / "api.html").read_text()

@@ -31,6 +31,7 @@ COMMANDS = (
     "doctor",
     "report",
     "theory",
+    "demo",
     "reproduce",
 )
 """Command modules of this package, in the order of `--help`; each has `register(app)`."""

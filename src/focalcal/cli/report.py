@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from focalcal.cli import _console
 from focalcal.errors import InputError
+
+if TYPE_CHECKING:
+    from focalcal.report import Model, Settings
 
 
 def register(app: typer.Typer) -> None:
@@ -51,6 +54,7 @@ def report(
         float | None, typer.Option(help="Raise probabilities of 0 to this, such as 1e-12.")
     ] = None,
     name: Annotated[str, typer.Option(help="Name of the model, with --val and --test.")] = "model",
+    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
     """Fit the calibrators on validation, measure them on test, write one offline page."""
     from focalcal import report as reports
@@ -70,22 +74,42 @@ def report(
     settings = reports.Settings(
         methods=_listed(methods), bins=bins, resamples=resamples, seed=seed, floor=floor
     )
-    write_report(found, settings, output, format)
+    write_report(found, settings, output, format, as_json=json)
 
 
-def write_report(models: list, settings: object, output: Path, format: str | None = None) -> None:
+def write_report(
+    models: list[Model],
+    settings: Settings,
+    output: Path,
+    format: str | None = None,
+    *,
+    as_json: bool = False,
+) -> None:
     """Compute and write a report, and print its verdict and its path."""
     from focalcal import report as reports
 
     with _console.progress("report") as tick:
         data = reports.report(models, settings, tick=lambda fraction, _: tick(fraction))
     path = reports.write(data, output, format)
+    if as_json:
+        _console.print_json(
+            {
+                "path": str(path),
+                "verdict": data.verdict,
+                "models": [
+                    {"name": m.name, "chosen": m.chosen, "verdict": m.verdict} for m in data.models
+                ],
+                "seconds": data.seconds,
+            }
+        )
+        return
     console = _console.out()
-    console.print(data.verdict, style="bold", markup=False)
+    for text in dict.fromkeys([data.verdict, *(f"{m.name}: {m.verdict}" for m in data.models)]):
+        if len(data.models) > 1 or text == data.verdict:
+            console.print(text, style="bold" if text == data.verdict else None, markup=False)
+    size = path.stat().st_size / 1e6
     console.print(
-        f"{path} ({path.stat().st_size / 1e6:.1f} MB, computed in {data.seconds:.1f} s)",
-        markup=False,
-        soft_wrap=True,
+        f"{path} ({size:.1f} MB, computed in {data.seconds:.1f} s)", markup=False, soft_wrap=True
     )
 
 

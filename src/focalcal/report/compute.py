@@ -32,7 +32,7 @@ from focalcal.report.data import (
     WrongSample,
 )
 from focalcal.report.landscape import landscape
-from focalcal.report.selection import FOLDS, choose
+from focalcal.report.selection import choose
 
 FINE_BINS = 20
 CURVE_POINTS = 200
@@ -54,6 +54,7 @@ class Settings:
     methods: tuple[str, ...] | None = None
     bins: int = 15
     resamples: int = 200
+    folds: int = 5
     level: float = 0.95
     seed: int = 0
     floor: float | None = None
@@ -134,7 +135,7 @@ def _model_report(model: Model, settings: Settings, tick: Tick) -> ModelReport:
     z_test, labels = test.as_logits(settings.floor), to_numpy(test.labels)
 
     tick(0.0, "choosing on the validation set")
-    choice = choose([m for m in methods if m != "identity"], z, y, seed=settings.seed)
+    choice = choose(methods, val.n_classes, z, y, settings.folds)
     results, fitted = [], {}
     for i, method in enumerate(methods):
         tick(0.3 + 0.6 * i / len(methods), f"fitting and measuring {method}")
@@ -155,7 +156,7 @@ def _model_report(model: Model, settings: Settings, tick: Tick) -> ModelReport:
         sources=_sources(model),
         methods=tuple(results),
         chosen=chosen,
-        folds=FOLDS,
+        folds=settings.folds,
         before=before,
         after=after,
         landscape=landscape(z, y, settings.bins, _gamma_and_temperature(fitted)),

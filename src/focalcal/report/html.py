@@ -293,9 +293,9 @@ _SECTIONS = (
 def _method_notes(report: ReportData) -> str:
     folds = report.models[0].folds
     words = (
-        f"Calibrators are fitted on the validation set. The one marked chosen has the lowest NLL "
-        f"there in {folds}-fold cross-validation; the test set has no part in the choice and only "
-        f"gives the evidence.",
+        f"Calibrators are fitted on the validation set. The one marked chosen is the simplest "
+        f"whose NLL there, in {folds}-fold cross-validation, is within one standard error of the "
+        f"lowest; the test set has no part in the choice and only gives the evidence.",
         f"ECE is the mean gap between confidence and accuracy over {report.bins} bins of the top "
         f"probability. It is biased upwards: even a calibrated model shows some. Intervals of "
         f"errors reach 0 where a test by consistency resampling does not reject “calibrated”.",

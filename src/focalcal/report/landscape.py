@@ -14,8 +14,8 @@ from focalcal.calibrators.focal import GAMMAS, TEMPERATURES
 from focalcal.report.data import Landscape
 
 ANCHORS = (-0.25, 1.0)
-SHOWN_GAMMAS = np.unique(np.concatenate([np.linspace(-0.5, 5, 23), GAMMAS]))
-SHOWN_TEMPERATURES = np.geomspace(0.1, 5, 48)
+SHOWN_GAMMAS = np.unique(np.concatenate([np.linspace(-0.5, 5, 12), GAMMAS]))
+SHOWN_TEMPERATURES = np.geomspace(0.1, 5, 40)
 MAX_ROWS = 20_000
 """The picture is drawn from at most this many rows; the searches use them too."""
 

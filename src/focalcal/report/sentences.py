@@ -44,6 +44,12 @@ def verdict(model: ModelReport) -> str:
     before, after = model.before.evaluation, model.after.evaluation
     first, second = before["ece"], after["ece"]
     found = direction(before)
+    if model.chosen == model.before.method:
+        return (
+            f"{found}; no calibrator is clearly better than none: ECE {percent(first.value)} "
+            f"{interval(first)}, NLL {before['nll'].value:.4f}, accuracy "
+            f"{percent(before['accuracy'].value)}."
+        )
     verb = "brings" if second.value < first.value else "leaves"
     return (
         f"{found}; {model.after.name} {verb} ECE from {percent(first.value)} to "

@@ -122,7 +122,7 @@ def isolines_figure() -> Figure:
         }
         return [_triangle(), contour]
 
-    gammas, label = (0.0, *SLIDES[1:]), np.array(2)
+    gammas = (0.0, *SLIDES[1:])
     choices = tuple((f"γ = {g:g}", of(g)) for g in gammas)
     return Figure(
         id="fig-isolines",
@@ -137,10 +137,7 @@ def isolines_figure() -> Figure:
         rows=tuple(
             (
                 _vector(q),
-                *(
-                    f"{float(maps.properized_focal_loss(q, np.array(2), g)):.4f}"
-                    for g in (0.0, *SLIDES[1:])
-                ),
+                *(f"{float(maps.properized_focal_loss(q, np.array(2), g)):.4f}" for g in gammas),
             )
             for q in np.array([[0.1, 0.1, 0.8], [0.3, 0.3, 0.4], [0.6, 0.2, 0.2], [0.2, 0.6, 0.2]])
         ),

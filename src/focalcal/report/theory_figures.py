@@ -102,7 +102,13 @@ def focal_map_figure() -> Figure:
         return [
             _diagonal(),
             line(
-                _P, expit(s / bounds.high), "bounds", "@after", line={"width": 0}, hoverinfo="skip"
+                _P,
+                expit(s / bounds.high),
+                "bounds",
+                "@after",
+                line={"width": 0},
+                hoverinfo="skip",
+                showlegend=False,
             ),
             line(
                 _P,

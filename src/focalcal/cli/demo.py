@@ -1,0 +1,40 @@
+"""`focalcal demo`: what the package does, in half a minute, on predictions it brings along."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from focalcal.cli import _console
+from focalcal.cli.report import write_report
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(demo)
+
+
+def demo(
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Page to write; .md and .json work too.")
+    ] = Path("focalcal-demo/report.html"),
+    train: Annotated[
+        bool,
+        typer.Option("--train", help="Train two networks now (about a minute; needs torch)."),
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+) -> None:
+    """Evaluate, calibrate and report real predictions of two networks."""
+    from focalcal import report as reports
+    from focalcal.report import demo as demos
+
+    reports.check_format(output)
+    settings = demos.settings()
+    if train:
+        shown = not (json or _console.is_quiet())
+        models = demos.trained_models(output.parent / "runs", progress=shown)
+        write_report(models, settings, output, as_json=json)
+        return
+    with demos.embedded_models() as models:
+        write_report(models, settings, output, as_json=json)

@@ -83,7 +83,11 @@ def logsumexp(x: Array, axis: int = -1, keepdims: bool = False) -> Array:
 
 
 def log_softmax(x: Array, axis: int = -1) -> Array:
-    return x - logsumexp(x, axis=axis, keepdims=True)
+    """x − log Σ exp(x) along `axis`; the largest goes first, so that 65500 keeps its ln 2."""
+    xp = namespace(x)
+    top = xp.max(x, axis=axis, keepdims=True)
+    below = x - xp.where(xp.isfinite(top), top, xp.zeros_like(top))
+    return below - xp.log(xp.sum(xp.exp(below), axis=axis, keepdims=True))
 
 
 def softmax(x: Array, axis: int = -1) -> Array:

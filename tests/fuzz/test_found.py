@@ -51,3 +51,22 @@ def test_logits_that_are_all_but_zero(method):
     z[::2, 1] = 0.0
     probs = calibrators.make(method).fit(z, np.arange(30) % 4).predict_proba(z)
     np.testing.assert_allclose(probs.sum(axis=1), 1)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("method", ["identity", "temperature", "ensemble-temperature"])
+@pytest.mark.filterwarnings("ignore::focalcal.errors.FitWarning")
+def test_ties_of_large_logits_share_the_probability(method, dtype):
+    """ln 2 was lost in 65500 + ln 2, and two classes had probability one each."""
+    for large in (65500.0, 2e16, -2e16):
+        z = np.array([[large, large, large - 480]], dtype=dtype).repeat(30, axis=0)
+        probs = calibrators.make(method).fit(z, np.arange(30) % 2).predict_proba(z)
+        np.testing.assert_allclose(probs.sum(axis=1), 1, rtol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore::focalcal.errors.FitWarning")
+def test_spline_knots_closer_than_rounding():
+    """scipy saw a repeated knot, which has no derivative."""
+    s = np.array([9e-298, 10.4, 17.5, -2e-309, 2.6, 19.9, 2.0, 25.5])
+    probs = calibrators.make("spline").fit(s, np.arange(8) % 2).predict_proba(s)
+    np.testing.assert_allclose(probs.sum(axis=1), 1)

@@ -88,7 +88,8 @@ def test_killed_before_the_rename(tmp_path, name):
 def test_a_folder_that_cannot_be_written(tmp_path, rng):
     """A file in the place of the folder stands in for a read-only one: root may write anywhere."""
     (tmp_path / "folder").write_text("a file")
-    fitted = calibrators.make("temperature").fit(rng.normal(size=(50, 2)), np.arange(50) % 2)
+    z = rng.normal(size=(50, 2))
+    fitted = calibrators.make("identity").fit(z, np.arange(50) % 2)
     with pytest.raises(OSError, match="folder"):
         fitted.save(tmp_path / "folder" / "c.json")
     if os.geteuid() != 0:

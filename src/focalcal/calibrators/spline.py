@@ -77,7 +77,7 @@ class SplineCalibration(ColumnCalibrator):
     def _fit_column(self, column: Column) -> _Curve:
         line = _fit_line(column)
         slope, intercept = line.coefficients
-        knots = _knots(column, self.n_knots)
+        knots = _apart(_knots(column, self.n_knots), slope, intercept)
         if slope == 0 or len(knots) < 2:
             return _Curve(np.zeros(0), np.array([[0.0, intercept, slope, 0.0, 0.0]]), line)
         knots = slope * knots + intercept
@@ -109,6 +109,17 @@ def _knots(column: Column, n: int) -> np.ndarray:
     levels = np.linspace(0.02, 0.98, int(n))
     values = np.quantile(column.log_odds, levels, weights=column.balanced, method="inverted_cdf")
     return np.unique(values)
+
+
+def _apart(knots: np.ndarray, slope: float, intercept: float) -> np.ndarray:
+    """The knots that are still distinct, by more than rounding, as slope·knot + intercept."""
+    moved = slope * knots + intercept
+    least = 1e-9 * float(np.abs(moved).max())
+    kept = [0]
+    for i in range(1, len(moved)):
+        if moved[i] - moved[kept[-1]] > least:
+            kept.append(i)
+    return knots[kept]
 
 
 def _basis(x: np.ndarray, knots: np.ndarray) -> np.ndarray:

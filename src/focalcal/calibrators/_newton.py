@@ -20,7 +20,7 @@ from focalcal.calibrators._rows import map_rows
 
 COLD = 1e4
 """The lowest temperature is spread/COLD: one standard deviation of logits is then e^10000."""
-TINY = 1e-30
+TINY = 1e-35
 """Logits that are all smaller than this are equal for every purpose; 1/T would overflow."""
 MAX_ITERATIONS = 100
 SHORT_ROW = 64

@@ -21,7 +21,7 @@ from focalcal.calibrators._rows import map_rows
 from focalcal.errors import FitWarning, InputError
 
 FEW_SAMPLES_PER_CLASS = 10
-LARGEST_LOGIT = 1e30
+LARGEST_LOGIT = 1e35
 """Beyond this no arithmetic on logits is safe; such numbers are masks, not scores."""
 
 

@@ -15,6 +15,7 @@ from focalcal.experiments import (
     EXPERIMENTS,
     Finding,
     Material,
+    Result,
     Run,
     Store,
     reproduce,
@@ -153,10 +154,13 @@ def test_the_document_shows_stored_runs_beside_the_paper(store_path, tmp_path):
     for folder in _folders(store_path):
         store.add(_pretend(Run.from_folder(folder)))
     store.write(analysed(EXPERIMENTS["cpe/minimizers"], Material("smoke")))
+    store.write(Result("ie/table1", "smoke", (Finding("theirs", 1.0),), "Said theirs.", True))
     names = ("ie/table1", "ie/fig2", "cpe/minimizers", "geo/fig2", "fts/shift", "fts/compensation")
     text = reproduction_text([EXPERIMENTS[n] for n in names], store)
     assert "| 4.35 |" in text  # the paper's ECE of CE on ResNet-50
     assert "6 of the table's 80 cells have a run" in text
+    assert "Published networks: Said theirs." in text
+    assert "| theirs |" in text
     assert "0.7744" in text
     assert "Not run: no run with a measured Hessian" in text
     assert "## fts/shift\n" in text
@@ -253,6 +257,16 @@ def test_published_predictions_answer_for_real(shared_data, tmp_path):
     criterion = reproduce(EXPERIMENTS["fts/criterion"], "smoke", tmp_path, data=shared_data)
     assert criterion.runs == ()
     assert criterion.findings[0].n == 10
+
+
+def test_the_papers_own_network_agrees_with_its_table(shared_data, tmp_path):
+    # The published logits give every digit that the paper prints.
+    result = reproduce(EXPERIMENTS["ie/table1"], "smoke", tmp_path, data=shared_data)
+    before, after = result.findings
+    assert result.comparable
+    assert (round(before.ours, 2), round(after.ours, 2)) == (1.55, 0.95)
+    assert (before.paper, after.paper) == (1.55, 0.95)
+    assert "at T 1.1 (paper: T 1.1)" in after.what
 
 
 def test_without_the_files_it_says_so():

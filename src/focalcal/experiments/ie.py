@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from focalcal.experiments import published
 from focalcal.experiments.base import Analysis, Experiment, Finding, Material
 from focalcal.experiments.reference import number, rows
 from focalcal.experiments.settings import (
@@ -82,7 +83,7 @@ def grid(table: str, material: Material) -> Analysis:
     stages = dict.fromkeys(key[3] for key in printed)
     metric = next(iter(printed.values()))["metric"]
     findings, met = [], set()
-    for run in material.runs:
+    for run in (*material.runs, *published.golden_run(material.data)):
         if run.loss not in losses:
             continue
         for stage in stages:
@@ -161,7 +162,7 @@ def _policies(material: Material) -> Analysis:
 def _s99(material: Material) -> Analysis:
     printed = {(r["dataset"], r["model"], r["loss"]): r for r in rows("intriguing_effects_s99")}
     findings = []
-    for run in material.runs:
+    for run in (*material.runs, *published.golden_run(material.data)):
         s = run.settings
         paper = printed.get((DATASETS.get(s["dataset"]), s["model"], run.loss), {})
         for stage, found in (("pre", run.before), ("post", run.after)):
@@ -223,6 +224,7 @@ def _table(number: int, title: str, claim: str, losses: tuple[str, ...]) -> Expe
         partial(grid, str(number)),
         partial(grid_recipes, losses),
         is_published,
+        files=(published.GOLDEN,) if "fla-53" in losses else (),
     )
 
 
@@ -255,6 +257,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         _s99,
         partial(grid_recipes, ("ce", "mmce", "fla-53")),
         lambda s: is_published(s) and s["loss"] in ("ce", "mmce", "fla-53"),
+        files=(published.GOLDEN,),
     ),
     _table(7, "ECE of the focal variants", "sample-dependent γ is best overall", FOCAL),
     _table(8, "Equal-mass ECE of the focal variants", "as Table 7", FOCAL),

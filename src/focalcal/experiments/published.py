@@ -12,7 +12,7 @@ from focalcal._formats import read_table
 from focalcal.calibrators import FocalTemperatureScaling, TemperatureScaling
 from focalcal.errors import FileFormatError
 from focalcal.experiments.base import Analysis, Finding
-from focalcal.experiments.runs import fitted
+from focalcal.experiments.runs import Run, fitted
 from focalcal.maps import focal_log_map
 from focalcal.predictions import Predictions
 
@@ -70,6 +70,16 @@ def networks(
             first, second = np.sort(order[: whole.n // 2]), np.sort(order[whole.n // 2 :])
             found.append(Network(name, whole.take(first), whole.take(second), second))
     return [n for n in found if n_classes in (None, n.test.n_classes)]
+
+
+def golden_run(data: Path | None) -> list[Run]:
+    """IE's own ResNet-50 with FLSD-53 on CIFAR-10 as a run of its tables; none without the file."""
+    settings = {"dataset": "cifar10", "model": "resnet50", "loss": "fla-53", "epochs": 350}
+    settings |= {"seed": 0, "reduction": "sum", "clip_norm": 2.0, "origin": "published weights"}
+    return [
+        Run("published", settings, net.calibration, net.test)
+        for net in networks(data, calibration=True)
+    ]
 
 
 def human_counts(data: Path | None) -> np.ndarray | None:

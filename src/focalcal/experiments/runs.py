@@ -80,7 +80,8 @@ class Run:
     def label(self) -> str:
         """Data set, network and loss, with what is unlike the published recipe."""
         s = self.settings
-        text = f"{s['dataset']} {self.network} {self.loss}, {s['epochs']} epochs, seed {s['seed']}"
+        text = f"{s['dataset']} {self.network} {self.loss}, {s['epochs']} epochs"
+        text += f", {s.get('origin') or 'seed ' + str(s['seed'])}"
         if s["dataset"] not in IMAGES:
             return text
         clip = s.get("clip_norm", 2.0)

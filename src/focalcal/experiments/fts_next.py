@@ -7,6 +7,7 @@ from functools import partial
 import numpy as np
 
 from focalcal.calibrators import METHODS, TemperatureScaling
+from focalcal.calibrators.focal import TEMPERATURES
 from focalcal.experiments import published
 from focalcal.experiments.base import Analysis, Experiment, Finding, Material
 from focalcal.experiments.fts import accepts_image, landscape_analysis
@@ -76,7 +77,9 @@ def _criterion(material: Material) -> Analysis:
     for net in all_networks(material):
         z, y = net.test.as_logits(), net.test.labels
         by_nll = fitted(TemperatureScaling(), net.calibration).predict_proba(z)
-        by_ece = fitted(TemperatureScaling("adaptive_ece"), net.calibration).predict_proba(z)
+        by_ece = fitted(
+            TemperatureScaling("adaptive_ece", TEMPERATURES), net.calibration
+        ).predict_proba(z)
         pairs = {"ece": (adaptive_ece, by_ece, by_nll), "nll": (nll, by_nll, by_ece)}
         for name, (metric, own, other) in pairs.items():
             gain = 100 * (1 - metric(y, own) / metric(y, other))
@@ -139,8 +142,8 @@ def _compensation(material: Material) -> Analysis:
         "If the under-confidence of focal training (T of Ψ, below 1) and the generalisation gap "
         "(T of the cross-entropy network, above 1) multiplied, the ratio would be 1. In IE's own "
         f"tables its median for γ = 1, 2, 3 is {_listed(two)} with the T of Ψ for two classes, "
-        f"{_listed(three)} for three, {_listed(ten)} for ten: compensation holds only for an "
-        "effective number of classes between three and ten, and is no law."
+        f"{_listed(three)} for three, {_listed(ten)} for ten: it depends on the number of "
+        "classes assumed for Ψ, so the tables alone do not settle whether the two compensate."
     )
     return Analysis(tuple(findings), text)
 

@@ -260,9 +260,9 @@ def _data(report: ReportData, model: ModelReport, prefix: str, drawn: list[Figur
     )
     for s in model.sources:
         if s.provenance:
-            out += f"<h4>Provenance of the {esc(s.role)} predictions</h4>"
+            out += f'<p class="title">Provenance of the {esc(s.role)} predictions</p>'
             out += page.definitions(_flat(s.provenance))
-    out += "<h4>Provenance of this report</h4>"
+    out += '<p class="title">Provenance of this report</p>'
     return out + page.definitions(_flat(report.provenance))
 
 

@@ -1,0 +1,121 @@
+"""The page as text: nothing from outside becomes markup, and its numbers are the report's."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from html.parser import HTMLParser
+
+import pytest
+from report.toys import EVIL
+
+from focalcal import calibrators
+from focalcal.report import html, markdown, page
+from focalcal.report.figure import label
+
+
+class Tags(HTMLParser):
+    """Ids, the text of tables by id, and the scripts of a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.ids: list[str] = []
+        self.scripts = 0
+        self.values: list[float] = []
+        self.text = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        given = dict(attrs)
+        if "id" in given:
+            self.ids.append(given["id"])
+        self.scripts += tag == "script"
+        if tag == "td" and given.get("data-value"):
+            self.values.append(float(given["data-value"]))
+
+    def handle_data(self, data):
+        if self.scripts == 0:
+            self.text += data
+
+
+@pytest.fixture(scope="module")
+def text(data):
+    return html.render(data)
+
+
+@pytest.fixture(scope="module")
+def tags(text):
+    return Tags(text)
+
+
+def test_ids_are_unique_and_there_are_only_our_scripts(tags):
+    assert len(tags.ids) == len(set(tags.ids))
+    assert tags.scripts == 3
+
+
+def test_names_are_text(text, tags):
+    assert EVIL not in text
+    assert EVIL in tags.text
+    assert "</script><b>x" in tags.text
+
+
+def test_size_and_nothing_from_the_network(text):
+    assert len(text.encode()) < 6e6
+    own = text.split('id="plotly">')[0]
+    assert not re.search(r'(src|href)="(https?:)?//', own)
+
+
+def test_table_values_equal_the_evaluation(data, tags):
+    for result in data.models[0].methods:
+        for name in ("ece", "nll", "accuracy", "classwise_ece"):
+            assert result.evaluation[name].value in tags.values
+
+
+def test_figures_hold_the_reports_numbers(data, text):
+    embedded = re.search(r'id="figures">(.*?)</script>', text, re.S)[1]
+    figures = json.loads(embedded)
+    one = data.models[0]
+    points = figures["fig-m0-reliability-before"]["traces"][3]
+    b = one.before.evaluation.reliability
+    assert points["y"] == pytest.approx(b.accuracy[b.counts > 0].tolist(), rel=1e-5)
+    errors = figures["fig-m0-landscape"]["traces"][0]["customdata"]
+    assert errors[0][0] == pytest.approx(100 * one.landscape.errors[0, 0], rel=1e-5)
+    assert set(figures) == {i for i in Tags(text).ids if i in figures}
+
+
+def test_the_download_is_the_chosen_calibrator(data, text, tmp_path, model):
+    payload = re.search(r"data:application/json;base64,([^\"]+)", text)[1]
+    (tmp_path / "c.json").write_bytes(base64.b64decode(payload))
+    loaded = calibrators.load(tmp_path / "c.json")
+    own = calibrators.make(data.models[0].chosen).fit(model.val.logits, model.val.labels)
+    z = model.test.logits
+    assert (loaded.predict_proba(z) == own.predict_proba(z)).all()
+
+
+def test_several_models(two):
+    tags = Tags(html.render(two))
+    assert len(tags.ids) == len(set(tags.ids))
+    assert "<two>" in tags.text
+    assert {"comparison", "m0", "m1", "fig-compare-ece"} <= set(tags.ids)
+
+
+def test_markdown_says_the_same(data):
+    text = markdown.render(data)
+    assert EVIL not in text
+    assert f"**{data.models[0].after.name}** (chosen)" in text
+    ece = data.models[0]["vector"].evaluation["ece"].value
+    assert f"{100 * ece:.2f} (" in text
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    assert len({line.replace(r"\|", "").count("|") for line in rows[:6]}) == 1
+
+
+def test_json_in_a_script_cannot_end_it():
+    hidden = page.script_json({"x": "</script><!--\u2028"})
+    assert "<" not in hidden
+    assert json.loads(hidden) == {"x": "</script><!--\u2028"}
+
+
+def test_axis_labels_are_short_text():
+    assert label("<b>&", 1) == "&lt;b&gt;&amp;"
+    assert label("x" * 40, 7) == "x" * 20 + "… (7)"

@@ -106,7 +106,7 @@ def figure(f: Figure, *, label: str | None = None) -> str:
         shown = table(f.title, f.header, f.rows)
         numbers = f"<details><summary>Numbers of this figure</summary>{shown}</details>"
     return (
-        f"<figure><p class="title">{esc(f.title)}</p>{control}"
+        f'<figure><p class="title">{esc(f.title)}</p>{control}'
         f'<div class="chart" id="{f.id}" role="img" aria-label="{esc(f.title)}: {esc(words)}" '
         f'style="min-height:{f.height}px"></div>{caption}{numbers}</figure>'
     )

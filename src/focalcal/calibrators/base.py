@@ -91,7 +91,7 @@ def check_usable_logits(logits: Any) -> Array:
         with np.errstate(over="ignore"):
             if flat @ flat <= 1e30:  # one fast product clears all usual logits
                 return logits
-    largest = float(xp.max(xp.abs(logits)))
+    largest = float(to_numpy(xp.max(xp.abs(logits))))
     if largest > LARGEST_LOGIT:
         raise InputError(
             f"expected logits up to {LARGEST_LOGIT:g}, got {largest:g}; "

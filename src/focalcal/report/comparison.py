@@ -30,7 +30,13 @@ def section(report: ReportData, drawn: list[Figure]) -> str:
                 f"{after['nll'].value:.4f}",
             )
         )
-    header = ("model", "accuracy", "ECE", "NLL", "calibrator", "accuracy", "ECE", "NLL")
+    now = ("accuracy", "ECE", "NLL")
+    header = (
+        "model",
+        *(f"{x} before" for x in now),
+        "calibrator",
+        *(f"{x} after" for x in now),
+    )
     table = page.table("Each model before, and after the calibrator chosen for it", header, rows)
     made = [
         figure(report, "ece", "ECE, %", 100.0),

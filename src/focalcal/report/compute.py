@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.stats import beta
+from scipy.special import betaincinv
 
 from focalcal import bins as _bins
 from focalcal import calibrators, metrics
@@ -271,8 +271,8 @@ def binomial_interval(b: _bins.Bins, level: float) -> tuple[np.ndarray, np.ndarr
     """
     hits, misses, tail = b.correct_sums, b.counts - b.correct_sums, (1 - level) / 2
     # The quantile of Beta(0, ·) is 0 and of Beta(·, 0) is 1; SciPy has them as NaN.
-    low = np.where(hits > 0, beta.ppf(tail, np.maximum(hits, 1), misses + 1), 0.0)
-    high = np.where(misses > 0, beta.ppf(1 - tail, hits + 1, np.maximum(misses, 1)), 1.0)
+    low = np.where(hits > 0, betaincinv(np.maximum(hits, 1), misses + 1, tail), 0.0)
+    high = np.where(misses > 0, betaincinv(hits + 1, np.maximum(misses, 1), 1 - tail), 1.0)
     return low, high
 
 

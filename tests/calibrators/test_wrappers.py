@@ -135,3 +135,17 @@ def test_data_that_do_not_fit_are_refused(data):
     one = DecisionTreeClassifier().fit(X[:5], np.zeros(5))
     with pytest.raises(InputError, match="2 or more classes"):
         CalibratedClassifier(one).fit(X[:5], np.zeros(5))
+
+
+def test_absurd_certainty_does_not_decide_the_temperature():
+    """Naive Bayes on pixels is wrong with log-probabilities of −1e3 and less."""
+    from sklearn.datasets import load_digits
+
+    from focalcal.metrics import ece, nll
+
+    X, y = load_digits(return_X_y=True)
+    model = GaussianNB().fit(X[:700], y[:700])
+    calibrated = CalibratedClassifier(model).fit(X[700:1200], y[700:1200])
+    plain, mended = model.predict_proba(X[1200:]), calibrated.predict_proba(X[1200:])
+    assert ece(y[1200:], mended) < 0.5 * ece(y[1200:], plain)
+    assert nll(y[1200:], mended) < 1.0

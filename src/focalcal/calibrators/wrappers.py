@@ -19,6 +19,9 @@ from focalcal.errors import InputError
 RESPONSES = ("auto", "decision_function", "predict_log_proba")
 FLOOR = 1e-6
 """What an exact zero probability counts as, for trees and forests return them; see `_logits`."""
+CERTAIN = 1e-15
+"""What smaller probabilities count as: a naive Bayes sure to 1e-4000 and wrong would otherwise
+decide the temperature by itself."""
 
 
 class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
@@ -36,7 +39,8 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         cv: "prefit" or the number of folds ≥ 2; folds are shuffled with `random_state`.
         response: which logits are calibrated. "decision_function" or "predict_log_proba"; "auto"
             takes the first of them that the estimator has. An exact zero probability counts as
-            1e-6, or as the smallest other probability of its row if that is less.
+            1e-6, or as the smallest other probability of its row if that is less; none counts as
+            less than 1e-15.
 
     Fitted: `estimator_`, `calibrator_`, `classes_`.
 
@@ -159,7 +163,7 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
             return logits
         finite = np.where(np.isfinite(logits), logits, np.inf)
         least = np.minimum(np.log(FLOOR), finite.min(axis=1, keepdims=True))
-        return np.where(np.isneginf(logits), least, logits)
+        return np.maximum(np.where(np.isneginf(logits), least, logits), np.log(CERTAIN))
 
 
 def _fit_clone(estimator: Any, X: Any, y: np.ndarray, sample_weight: Any) -> Any:

@@ -82,7 +82,13 @@ def test_exit_codes(raised, expected, capsys, monkeypatch):
 
 
 def test_an_interrupt_signal_ends_with_130():
-    code = "import signal\napp.command('wait')(lambda: os.kill(os.getpid(), signal.SIGINT))\nmain()"
+    # A parent that ignores the signal, as a shell's background jobs do, would hand that down.
+    code = (
+        "import signal\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "app.command('wait')(lambda: os.kill(os.getpid(), signal.SIGINT))\n"
+        "main()"
+    )
     assert run("wait", code=code) == (130, "", "interrupted\n")
 
 

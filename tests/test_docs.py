@@ -83,7 +83,7 @@ def test_blocks_run(page, tmp_path, monkeypatch):
 def test_relative_links_lead_somewhere(page):
     text = FENCE.sub("", page.read_text())
     for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text):
-        if "://" not in target and not target.endswith((".png", ".svg")):
+        if "://" not in target:
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 

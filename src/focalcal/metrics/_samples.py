@@ -16,7 +16,7 @@ from focalcal._arrays import Array, as_array, is_torch, namespace, to_numpy
 from focalcal._blocks import map_blocks
 from focalcal._checks import SUM_TOLERANCE, check_labels, check_probs, check_weights
 
-_BLOCK_BYTES = 1 << 19
+_BLOCK_BYTES = 1 << 21
 _FEW_CLASSES = 64
 """Up to here, a block is transposed so that row maxima and sums run along contiguous memory."""
 
@@ -205,7 +205,7 @@ def _reduce_rows(
         parts = [slice(i, min(i + size, rows.stop)) for i in range(rows.start, rows.stop, size)]
         return reduce(labels, probs, confidence, correct, parts, tolerance)
 
-    ok = all(map_blocks(block, n, 16 * size)) and bool(confidence.max() <= 1)
+    ok = all(map_blocks(block, n, 4 * size)) and bool(confidence.max() <= 1)
     return (confidence, correct) if ok else None
 
 

@@ -94,3 +94,12 @@ def softmax(x: Array, axis: int = -1) -> Array:
     xp = namespace(x)
     e = xp.exp(x - xp.max(x, axis=axis, keepdims=True))
     return e / xp.sum(e, axis=axis, keepdims=True)
+
+
+def two_columns(logits: Array) -> Array:
+    """Binary logits (N,) or (N, 1) for class 1 become (N, 2) with a zero logit for class 0."""
+    if logits.ndim == 2 and logits.shape[1] > 1:
+        return logits
+    xp = namespace(logits)
+    s = logits if logits.ndim == 1 else logits[:, 0]
+    return xp.stack([xp.zeros_like(s), s], axis=1)

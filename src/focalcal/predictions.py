@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from focalcal._arrays import Array, is_torch, log_softmax, namespace, to_numpy
+from focalcal._arrays import Array, is_torch, log_softmax, namespace, to_numpy, two_columns
 from focalcal._blocks import map_blocks
 from focalcal._checks import check_labels, check_logits, check_probs
 from focalcal._formats import read_table, write_table
@@ -114,11 +114,7 @@ class Predictions:
             raise InputError("expected a single-label task, got multilabel; use as_logits()")
         if self.logits is None:
             return _log_of_probs(_both_columns(self.probs), floor)
-        if self.logits.ndim == 2 and self.logits.shape[1] > 1:
-            return log_softmax(self.logits)
-        xp = namespace(self.logits)
-        s = self.logits if self.logits.ndim == 1 else self.logits[:, 0]
-        return log_softmax(xp.stack([xp.zeros_like(s), s], axis=1))
+        return log_softmax(two_columns(self.logits))
 
     def as_logits(self, floor: float | None = None) -> Array:
         """What a calibrator takes: the logits, or log-probabilities (log-odds if multi-label)."""

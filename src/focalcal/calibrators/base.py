@@ -15,7 +15,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
-from focalcal._arrays import Array, as_array, is_torch, namespace, to_numpy
+from focalcal._arrays import Array, as_array, is_torch, namespace, to_numpy, two_columns
 from focalcal._checks import check_labels, check_logits, check_weights
 from focalcal.calibrators._rows import map_rows
 from focalcal.errors import FitWarning, InputError
@@ -71,15 +71,6 @@ class FitData:
     def counts(self) -> tuple[int, ...]:
         labels = to_numpy(self.labels).astype(np.int64)
         return tuple(np.bincount(labels, minlength=self.n_classes).tolist())
-
-
-def two_columns(logits: Array) -> Array:
-    """Binary logits (N,) or (N, 1) for class 1 become (N, 2) with a zero logit for class 0."""
-    if logits.ndim == 2 and logits.shape[1] > 1:
-        return logits
-    xp = namespace(logits)
-    s = logits if logits.ndim == 1 else logits[:, 0]
-    return xp.stack([xp.zeros_like(s), s], axis=1)
 
 
 def check_usable_logits(logits: Any) -> Array:

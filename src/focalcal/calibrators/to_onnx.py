@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from focalcal._arrays import log_softmax
+from focalcal._arrays import log_softmax, two_columns
 from focalcal._files import atomic_path
-from focalcal.calibrators.base import Calibrator, two_columns
+from focalcal.calibrators.base import Calibrator
 from focalcal.errors import FileFormatError, FocalcalError, InputError, MissingExtraError
 
 if TYPE_CHECKING:

@@ -7,8 +7,9 @@ import contextvars
 import json
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Annotated, Any
 
+import typer
 from rich.console import Console
 
 _QUIET = contextvars.ContextVar("quiet", default=False)
@@ -26,6 +27,12 @@ def quietly(quiet: bool) -> Iterator[None]:
 
 def is_quiet() -> bool:
     return _QUIET.get()
+
+
+LogitsKey = Annotated[str | None, typer.Option(help="Array or column of logits.")]
+ProbsKey = Annotated[str | None, typer.Option(help="Array or column of probabilities.")]
+LabelsKey = Annotated[str | None, typer.Option(help="Array or column of labels.")]
+Floor = Annotated[float | None, typer.Option(help="Smallest probability, for files with zeros.")]
 
 
 def out() -> Console:

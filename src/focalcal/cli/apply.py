@@ -26,12 +26,10 @@ def apply(
     output: Annotated[
         Path, typer.Option("--output", "-o", help="File to write, or folder for several.")
     ],
-    logits_key: Annotated[str | None, typer.Option(help="Array or column of logits.")] = None,
-    probs_key: Annotated[str | None, typer.Option(help="Array or column of probabilities.")] = None,
-    labels_key: Annotated[str | None, typer.Option(help="Array or column of labels.")] = None,
-    floor: Annotated[
-        float | None, typer.Option(help="Smallest probability, for files with zeros.")
-    ] = None,
+    logits_key: _console.LogitsKey = None,
+    probs_key: _console.ProbsKey = None,
+    labels_key: _console.LabelsKey = None,
+    floor: _console.Floor = None,
     engine: _scale.EngineOption = None,
     scheduler: _scale.SchedulerOption = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,

@@ -46,9 +46,9 @@ def evaluate(
         Path, typer.Argument(help="Predictions: .npz, .parquet or .csv; or 'p/*.parquet'.")
     ],
     bins: Annotated[int, typer.Option(help="Number of bins.", min=1)] = 15,
-    logits_key: Annotated[str | None, typer.Option(help="Array or column of logits.")] = None,
-    probs_key: Annotated[str | None, typer.Option(help="Array or column of probabilities.")] = None,
-    labels_key: Annotated[str | None, typer.Option(help="Array or column of labels.")] = None,
+    logits_key: _console.LogitsKey = None,
+    probs_key: _console.ProbsKey = None,
+    labels_key: _console.LabelsKey = None,
     resamples: Annotated[
         int | None, typer.Option(help="Bootstrap resamples behind the intervals.", min=2)
     ] = None,

@@ -34,12 +34,10 @@ def fit(
         typer.Option("--set", help="Any setting of the method as name=value (value as JSON)."),
     ] = None,
     task: Annotated[str, typer.Option(help="auto or multilabel.")] = "auto",
-    logits_key: Annotated[str | None, typer.Option(help="Array or column of logits.")] = None,
-    probs_key: Annotated[str | None, typer.Option(help="Array or column of probabilities.")] = None,
-    labels_key: Annotated[str | None, typer.Option(help="Array or column of labels.")] = None,
-    floor: Annotated[
-        float | None, typer.Option(help="Smallest probability, for files with zeros.")
-    ] = None,
+    logits_key: _console.LogitsKey = None,
+    probs_key: _console.ProbsKey = None,
+    labels_key: _console.LabelsKey = None,
+    floor: _console.Floor = None,
     engine: _scale.EngineOption = None,
     scheduler: _scale.SchedulerOption = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,

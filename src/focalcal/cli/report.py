@@ -47,9 +47,9 @@ def report(
         int, typer.Option(help="Bootstrap resamples behind the intervals.", min=2)
     ] = 200,
     seed: Annotated[int, typer.Option(help="Seed of the bootstrap and the folds.")] = 0,
-    logits_key: Annotated[str | None, typer.Option(help="Array or column of logits.")] = None,
-    probs_key: Annotated[str | None, typer.Option(help="Array or column of probabilities.")] = None,
-    labels_key: Annotated[str | None, typer.Option(help="Array or column of labels.")] = None,
+    logits_key: _console.LogitsKey = None,
+    probs_key: _console.ProbsKey = None,
+    labels_key: _console.LabelsKey = None,
     floor: Annotated[
         float | None, typer.Option(help="Raise probabilities of 0 to this, such as 1e-12.")
     ] = None,

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from focalcal._arrays import to_numpy
+from focalcal._arrays import to_numpy, two_columns
 from focalcal._checks import check_labels, check_logits
 from focalcal.calibrators._grid import TopScores, grid_search, line_search
-from focalcal.calibrators.base import FitData, two_columns
+from focalcal.calibrators.base import FitData
 from focalcal.calibrators.focal import GAMMAS, TEMPERATURES
 from focalcal.report.data import Landscape
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from focalcal import calibrators
+from focalcal._arrays import two_columns
 from focalcal.calibrators._newton import (
     Moments,
     Optimum,
@@ -23,7 +24,7 @@ from focalcal.calibrators._newton import (
     moments_of,
     search,
 )
-from focalcal.calibrators.base import Calibrator, Diagnostics, two_columns
+from focalcal.calibrators.base import Calibrator, Diagnostics
 from focalcal.calibrators.temperature import degenerate_notes
 from focalcal.errors import FitWarning, InputError
 from focalcal.scale import _affine, _focal, _grids

@@ -1,0 +1,42 @@
+"""The fast way to (confidence, correct) against NumPy's own reductions, which work row by row."""
+
+import numpy as np
+import pytest
+
+from focalcal.metrics._samples import row_maximum, top_label
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("k", [*range(2, 18), 31, 33, 63, 64, 65, 100])
+def test_top_label_equals_numpy_s_max_and_first_argmax(k, dtype, rng):
+    # Rounded to few digits so that ties, also of the largest, are common.
+    p = np.round(rng.dirichlet(np.full(k, 0.5), 5_000) * 8) + 1e-3
+    p = (p / p.sum(axis=1, keepdims=True)).astype(dtype)
+    y = rng.integers(0, k, len(p))
+    confidence, correct = top_label(y, p)
+    np.testing.assert_array_equal(confidence, p.max(axis=1))
+    np.testing.assert_array_equal(correct, p.argmax(axis=1) == y)
+
+
+@pytest.mark.parametrize("n", [1, 127, 128, 129, 30_000, 130_001])
+def test_top_label_at_the_ends_of_blocks(n, rng):
+    p = rng.dirichlet(np.ones(10), n)
+    y = rng.integers(0, 10, n)
+    for q in (p, np.asfortranarray(p), p[:, ::-1]):
+        confidence, correct = top_label(y, q)
+        np.testing.assert_array_equal(confidence, q.max(axis=1))
+        np.testing.assert_array_equal(correct, q.argmax(axis=1) == y)
+
+
+def test_two_classes_at_exactly_one_half():
+    p = np.tile([0.5, 0.5], (1000, 1))
+    y = np.arange(1000) % 2
+    assert (top_label(y, p)[1] == (y == 0)).all()
+
+
+@pytest.mark.parametrize("k", range(1, 20))
+def test_row_maximum_does_not_mix_rows(k):
+    rows = np.arange(6.0 * k)[::-1].reshape(6, k).copy()
+    np.testing.assert_array_equal(
+        row_maximum(rows, np.empty(6), np.empty((2, 6 * k))), rows.max(axis=1)
+    )

@@ -173,7 +173,7 @@ def bin_samples(confidence: Any, correct: Any, edges: Any, weights: Any = None) 
 
     inner = edges[1:-1]
     if weights is None and m > _FINE and len(confidence) > m:
-        return _bin_sorted(confidence, correct, edges)
+        return bin_sorted(sort_samples(confidence, correct), edges)
 
     def block(rows: slice) -> np.ndarray:
         # One count of (bin, correct) pairs gives the sums, the counts and the hits.
@@ -189,19 +189,36 @@ def bin_samples(confidence: Any, correct: Any, edges: Any, weights: Any = None) 
     return Bins(edges, counts, sums, hits)
 
 
-def _bin_sorted(confidence: np.ndarray, correct: np.ndarray, edges: np.ndarray) -> Bins:
-    """`bin_samples` for very many bins: a sort and one search per edge beat a search per sample."""
-    inner = edges[1:-1].astype(confidence.dtype)
-    parts = []
-    for some in (confidence[~correct], confidence[correct]):
-        some = np.sort(some)
-        starts = np.concatenate(([0], np.searchsorted(some, inner, side="right"), [len(some)]))
-        # The last zero keeps every start inside the array; empty bins come out as a neighbour.
-        sums = np.add.reduceat(np.append(some, some.dtype.type(0)), starts, dtype=np.float64)[:-1]
-        counts = np.diff(starts)
-        parts.append((counts.astype(np.float64), np.where(counts > 0, sums, 0.0)))
-    (wrong, low), (hits, high) = parts
-    return Bins(edges, wrong + hits, low + high, hits)
+def sort_samples(confidence: np.ndarray, correct: np.ndarray) -> np.ndarray:
+    """Samples in the order of their confidence, one integer each: its bits, then `correct`.
+
+    confidence: (N,) float32 or float64 ≥ 0; correct: (N,) bool. For such floats the order of the
+    bits is the order of the numbers.
+    """
+    keys = confidence.view(f"i{confidence.itemsize}") << 1
+    keys |= correct
+    keys.sort()
+    return keys
+
+
+def bin_sorted(keys: np.ndarray, edges: np.ndarray) -> Bins:
+    """`bin_samples` of what `sort_samples` returned: one search per edge, not one per sample.
+
+    >>> keys = sort_samples(np.array([0.8, 0.2, 0.6]), np.array([True, False, True]))
+    >>> bin_sorted(keys, equal_width_edges(2)).correct_sums
+    array([0., 2.])
+    """
+    kind = f"f{keys.itemsize}"
+    inner = edges[1:-1].astype(kind).view(keys.dtype) << 1
+    starts = np.concatenate(([0], np.searchsorted(keys, inner | 1, side="right"), [len(keys)]))
+    counts = np.diff(starts)
+    # The last zero keeps every start inside the array; empty bins come out as a neighbour.
+    keys = np.append(keys, keys.dtype.type(0))
+    sums = np.add.reduceat((keys >> 1).view(kind), starts, dtype=np.float64)[:-1]
+    hits = np.add.reduceat(keys & 1, starts, dtype=np.float64)[:-1]
+    return Bins(
+        edges, counts.astype(np.float64), np.where(counts, sums, 0.0), np.where(counts, hits, 0.0)
+    )
 
 
 def bin_columns(labels: Any, probs: Any, edges: Any, weights: Any = None) -> Bins:
@@ -218,28 +235,64 @@ def bin_columns(labels: Any, probs: Any, edges: Any, weights: Any = None) -> Bin
     labels, probs = to_numpy(labels), to_numpy(probs)
     edges = np.asarray(to_numpy(edges), dtype=np.float64)
     weights = None if weights is None else to_numpy(weights).astype(np.float64, copy=False)
-    (n, k), m = probs.shape, len(edges) - 1
-    cells = np.arange(k)[:, None] * m
+    if probs.dtype.kind != "f":
+        probs = probs.astype(np.float64)
+    n, k = probs.shape
 
     def block(rows: slice) -> np.ndarray:
         columns, y = np.ascontiguousarray(probs[rows].T), labels[rows].astype(np.intp)
-        index = bin_index(columns, edges) + cells
-        w = None if weights is None else weights[rows]
-        each = None if w is None else np.broadcast_to(w, columns.shape).ravel()
-        mass = columns.ravel() if w is None else (columns * w).ravel()
-        some = np.flatnonzero(y >= 0)
-        hits = index[y[some], some]
-        return np.stack(
-            [
-                np.bincount(index.ravel(), weights=each, minlength=k * m),
-                np.bincount(index.ravel(), weights=mass, minlength=k * m),
-                np.bincount(hits, weights=None if w is None else w[some], minlength=k * m),
-            ]
-        )
+        if weights is None:
+            return _count_columns(columns, y, edges[1:-1])
+        return _weigh_columns(columns, y, edges, weights[rows])
 
     parts = map_blocks(block, n, max(_BLOCK // k, 256))
-    counts, sums, hits = np.sum(parts, axis=0).reshape(3, k, m)
+    counts, sums, hits = np.sum(parts, axis=0).reshape(3, k, -1)
     return Bins(edges, counts, sums, hits)
+
+
+def _count_columns(columns: np.ndarray, y: np.ndarray, inner: np.ndarray) -> np.ndarray:
+    """Counts, sums and hits (3, K, M) of probabilities (K, N), N of them in each column.
+
+    Most classes are improbable: only what lies above the first bin is counted one by one, and the
+    first bin gets the rest.
+    """
+    (k, n), m = columns.shape, len(inner) + 1
+    flat = columns.reshape(-1)
+    above = np.flatnonzero(flat > flat.dtype.type(inner[0])) if m > 1 else np.zeros(0, np.intp)
+    values = flat.take(above)
+    cell = above // n
+    cell *= m
+    cell += _index(values, inner[1:])
+    cell += 1
+    counts = np.bincount(cell, minlength=k * m).reshape(k, m).astype(np.float64)
+    sums = np.bincount(cell, weights=values, minlength=k * m).reshape(k, m)
+    sums = sums.astype(np.float64, copy=False)  # the count of nothing is in integers
+    counts[:, 0] = n - counts.sum(axis=1)
+    rest = np.maximum(np.add.reduce(columns, axis=1, dtype=np.float64) - sums.sum(axis=1), 0.0)
+    sums[:, 0] = np.where(counts[:, 0] > 0, rest, 0.0)
+    some = np.flatnonzero(y >= 0)
+    own = y.take(some)
+    hits = own * m
+    own *= n
+    own += some
+    hits += _index(flat.take(own), inner)
+    return np.stack([counts, sums, np.bincount(hits, minlength=k * m).reshape(k, m)])
+
+
+def _weigh_columns(
+    columns: np.ndarray, y: np.ndarray, edges: np.ndarray, weights: np.ndarray
+) -> np.ndarray:
+    """`_count_columns` with weights (N,). Here a rest would not be zero for an empty bin."""
+    k, m = len(columns), len(edges) - 1
+    index = bin_index(columns, edges) + np.arange(k)[:, None] * m
+    each = np.broadcast_to(weights, columns.shape).ravel()
+    some = np.flatnonzero(y >= 0)
+    found = [
+        np.bincount(index.ravel(), weights=each, minlength=k * m),
+        np.bincount(index.ravel(), weights=(columns * weights).ravel(), minlength=k * m),
+        np.bincount(index[y[some], some], weights=weights[some], minlength=k * m),
+    ]
+    return np.stack(found).reshape(3, k, m)
 
 
 def mean_gap(b: Bins) -> np.ndarray:

@@ -17,12 +17,12 @@ def bin_errors(
     weights: Array | None,
     objective: str,
     bins: int,
-    epsilon: float,
+    epsilon: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
     """ECE or equal-mass ECE of each row, and how far off it can be.
 
-    odds: (m, N) float32 log-odds of the top class, each within epsilon·(1+|L|); correct: (N,)
-    bool; weights: (N,) or None. Binning by log-odds is binning by confidence, with full
+    odds: (m, N) float32 log-odds of the top class, each within epsilon (m,)·(1+|L|); correct:
+    (N,) bool; weights: (N,) or None. Binning by log-odds is binning by confidence, with full
     resolution near one.
     """
     xp = namespace(odds)
@@ -32,12 +32,12 @@ def bin_errors(
         key = (odds.view(xp.int32) & -2) | xp.astype(correct, xp.int32)[None, :]
         key = xp.sort(key.view(xp.float32), axis=1, stable=False)
         right = xp.astype(key.view(xp.int32) & 1, xp.float32)
-        gaps, mass = _sigmoid(key) - right, None
+        gaps, mass = sigmoid(key) - right, None
     else:
         order = xp.argsort(odds, axis=1, stable=False)
         key = xp.take_along_axis(odds, order, axis=1)
         mass = xp.astype(weights, xp.float64)[order]
-        gaps = mass * (_sigmoid(key) - xp.astype(correct[order], xp.float32))
+        gaps = mass * (sigmoid(key) - xp.astype(correct[order], xp.float32))
 
     total = float(n) if mass is None else float(xp.sum(xp.astype(weights, xp.float64)))
     largest = 1.0 if mass is None else float(xp.max(mass))
@@ -47,7 +47,7 @@ def bin_errors(
         edges = _like(edges, key)
     else:
         edges = xp.take_along_axis(key, _quantiles(mass, key, bins), axis=1)
-    reach = epsilon * (1 + xp.abs(edges))
+    reach = _like(epsilon[:, None], key) * (1 + xp.abs(edges))
     low, cut, high = (_search(key, e) for e in (edges - reach, edges, edges + reach))
     unsure = to_numpy(xp.sum(high - low, axis=1)) - (0 if objective == "ece" else bins - 1)
 
@@ -100,7 +100,8 @@ def _between(x: Array, cuts: Array) -> Array:
     return np.where(ends > starts, sums, 0.0)  # of an empty stretch reduceat gives its first
 
 
-def _sigmoid(x: Array) -> Array:
+def sigmoid(x: Array) -> Array:
+    """1/(1 + e^−x), without overflow."""
     xp = namespace(x)
     e = xp.clip(x, min=-80.0)
     e *= -1

@@ -177,7 +177,7 @@ class NllScores(TopScores):
             [self._nll(*pair, *odds[2 * i : 2 * i + 2]) for i, pair in enumerate(pairs)]
         )
 
-    def _path_errors(self, path: Any, panels: list[Any], width: int) -> Any:
+    def _path_bounds(self, path: Any, panels: list[Any], width: int) -> np.ndarray:
         errors, slack = np.empty((2, width, len(path.positions)))
         for panel in panels:
             at = panel.nodes.tolist() + ([] if panel.check is None else [panel.check])
@@ -197,7 +197,7 @@ class NllScores(TopScores):
                 miss = 4 * np.abs(panel.check_row @ known - values[-1]).max()
             errors[:, panel.members] = (panel.matrix @ known).T
             slack[:, panel.members] = miss + 4e-6 * (1 + np.abs(errors[:, panel.members]))
-        return errors, slack
+        return np.stack([errors - slack, errors + slack])
 
     def _nll(self, gamma: float, temperature: float, plain: np.ndarray, odds: np.ndarray) -> float:
         """Mean NLL from the top class's log-odds without and with Ψ, and the label's margin."""

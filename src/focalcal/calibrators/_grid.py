@@ -19,9 +19,9 @@ from threadpoolctl import threadpool_limits
 from focalcal import bins as _bins
 from focalcal._arrays import Array, is_torch, namespace, to_numpy
 from focalcal._blocks import map_blocks
-from focalcal.calibrators._bin_errors import bin_errors
+from focalcal.calibrators._bin_errors import bin_errors, sigmoid
 from focalcal.calibrators._odds import Point, log_odds
-from focalcal.calibrators._panels import Panel, make_panels
+from focalcal.calibrators._panels import Interpolated, Panel, Stretch, make_panels, product
 from focalcal.calibrators.base import FitData
 
 PANEL = math.log(10) / 2
@@ -30,8 +30,7 @@ TOLERANCE = 1e-4  # of the log-odds; a panel that misses it on the check rows is
 ROUNDING = 2e-6  # of float32 nodes and products, relative to 1 + |L|
 SATURATED = 20.0  # log-odds past this are confidence 1 to 2e-9; how exactly does not matter
 _CHECK_ROWS = 128
-_CHUNK = 2**16  # interpolated values at a time on a CPU: they stay in cache
-_DEVICE_CHUNK = 2**25
+_FIRST = 32  # points measured before the others: those with the lowest bounds
 
 Pair = tuple[float, float]
 """γ and T."""
@@ -123,80 +122,102 @@ class TopScores:
 
     def candidates(self, path: Path, pairs: list[list[Pair]]) -> list[Pair]:
         """The pairs (given per γ, per position) that could have the lowest error of a path."""
-        panels = self._panels(path)
-        errors, slack = self._path_errors(path, panels, len(pairs))
-        possible = ~(errors - slack > np.nanmin(errors + slack))  # what is unknown is possible
+        low, high = self._path_bounds(path, self._panels(path), len(pairs))
+        possible = ~(low > np.nanmin(high))  # what is unknown is possible
         return [pairs[i][j] for i, j in np.argwhere(possible)]
 
-    def _path_errors(
-        self, path: Path, panels: list[Panel], width: int
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Errors (width, M) at the points of a path with `width` γ's each, and their bounds."""
+    def _path_bounds(self, path: Path, panels: list[Panel], width: int) -> np.ndarray:
+        """Bounds (2, width, M) of the errors at the points of a path with `width` γ's each.
+
+        An error is at least the distance of mean confidence and accuracy, which takes no sorting.
+        Points that this rules out keep it as their lower bound, and ∞ as the upper one.
+        """
+        found = self._interpolate(path, panels, width)
+        low, high = np.full((2, len(found.place)), np.inf)
+        accuracy = self._mean(self.correct)
+
+        def bound(points: np.ndarray) -> None:
+            gap = self._mean(sigmoid(found.odds(points))) - accuracy
+            low[points] = np.abs(gap) - 0.4 * found.epsilon[points] - ROUNDING
+
+        def measure(points: np.ndarray) -> None:
+            odds, epsilon = found.odds(points), found.epsilon[points]
+            errors, slack = bin_errors(
+                odds, self.correct, self.weights, self.objective, self.bins, epsilon
+            )
+            low[points], high[points] = errors - slack, errors + slack
+
+        def run(work: Callable[[np.ndarray], None], points: np.ndarray) -> None:
+            map_blocks(lambda part: work(points[part]), len(points), found.rows)
+
+        # One product per thread is small; a BLAS that starts its own threads only gets in the way.
+        with threadpool_limits(1, "blas"):
+            run(bound, np.arange(len(low)))
+            order = np.argsort(low)
+            run(measure, np.sort(order[:_FIRST]))
+            run(measure, np.sort([i for i in order[_FIRST:] if not low[i] > np.nanmin(high)]))
+        bounds = np.empty((2, width * len(path.positions)))
+        bounds[:, found.place] = low, high
+        return bounds.reshape(2, width, -1)
+
+    def _interpolate(self, path: Path, panels: list[Panel], width: int) -> Interpolated:
         nodes = [x for panel in panels for x in panel.nodes.tolist()]
         checks = [panel.check for panel in panels if panel.check is not None]
         values = log_odds(self.logits, [path.at(x) for x in nodes + checks])
         values = values.reshape(len(nodes) + len(checks), width, -1)
-
-        tasks, start, check = [], 0, len(nodes)
-        rows = max(1, (_DEVICE_CHUNK if is_torch(values) else _CHUNK) // values.shape[2])
+        stretches, start, check = [], 0, len(nodes)
         for panel in panels:
             own = values[start : start + len(panel.nodes)]
             start += len(panel.nodes)
-            for g in range(width):
-                epsilon = ROUNDING
-                if panel.check_row is not None:
-                    epsilon += 4 * _miss(panel, own[:, g], values[check, g])
-                for i in range(0, len(panel.members), rows):
-                    tasks.append((g, own[:, g], panel, slice(i, i + rows), epsilon))
-            check += panel.check is not None
+            epsilon = [ROUNDING] * width
+            if panel.check_row is not None:
+                epsilon += 4 * _misses(panel, own, values[check])
+                check += 1
+            stretches += [
+                Stretch(panel, own[:, g], float(epsilon[g]), g * len(path.positions))
+                for g in range(width)
+            ]
+        return Interpolated(stretches)
 
-        errors, slack = np.empty((2, width, len(path.positions)))
-
-        def run(part: slice) -> None:
-            for g, own, panel, some, epsilon in tasks[part]:
-                odds = _product(panel.matrix[some], own)
-                found = bin_errors(
-                    odds, self.correct, self.weights, self.objective, self.bins, epsilon
-                )
-                errors[g, panel.members[some]], slack[g, panel.members[some]] = found
-
-        # One product per thread is small; a BLAS that starts its own threads only gets in the way.
-        with threadpool_limits(1, "blas"):
-            map_blocks(run, len(tasks), len(tasks) if is_torch(values) else 8)
-        return errors, slack
+    def _mean(self, values: Array) -> np.ndarray:
+        """Weighted means over the last axis, in float64."""
+        xp = namespace(values)
+        if self.weights is None:
+            return to_numpy(xp.mean(xp.astype(values, xp.float64), axis=-1))
+        weights = xp.astype(self.weights, xp.float64)
+        return to_numpy(xp.astype(values, xp.float64) @ weights / xp.sum(weights))
 
     def _panels(self, path: Path) -> list[Panel]:
         """Panels short enough that their nodes resolve a few check rows."""
         few = self.logits[:: max(1, self.logits.shape[0] // _CHECK_ROWS)]
+
+        def extremes(x: float) -> Point:
+            point = path.at(x)
+            return Point(point.temperature, (min(point.gammas), max(point.gammas)))
+
         pending, done = make_panels(path.positions, PANEL), []
         while pending:
             panel = pending.pop()
             if panel.check is not None:
-                at = [*panel.nodes.tolist(), panel.check]
-                values = log_odds(few, [path.at(x) for x in at]).reshape(len(at), -1)
-                if _miss(panel, values[:-1], values[-1]) > TOLERANCE:
+                points = [extremes(x) for x in [*panel.nodes.tolist(), panel.check]]
+                values = log_odds(few, points).reshape(len(points), 1, -1)
+                if _misses(panel, values[:-1], values[-1]).max() > TOLERANCE:
                     pending += panel.halves(path.positions)
                     continue
             done.append(panel)
         return done
 
 
-def _miss(panel: Panel, values: Array, truth: Array) -> float:
-    """How far the interpolant is from the truth at the check, relative to 1 + |L|."""
+def _misses(panel: Panel, values: Array, truth: Array) -> np.ndarray:
+    """How far the interpolant is from the truth at the check, relative to 1 + |L|, for each γ.
+
+    values: (nodes, γ's, N); truth: (γ's, N).
+    """
     xp = namespace(values)
-    guess = _product(panel.check_row[None, :], values)[0]
+    flat = xp.reshape(values, (values.shape[0], -1))
+    guess = xp.reshape(product(panel.check_row[None, :], flat), truth.shape)
     off = xp.abs(guess - truth) / (1 + xp.abs(truth))
-    return float(xp.max(xp.where(truth < SATURATED, off, xp.zeros_like(off))))
-
-
-def _product(matrix: np.ndarray, values: Array) -> Array:
-    if is_torch(values):
-        import torch
-
-        matrix = torch.as_tensor(matrix, dtype=values.dtype, device=values.device)
-    else:
-        matrix = matrix.astype(values.dtype)
-    return matrix @ values
+    return to_numpy(xp.max(xp.where(truth < SATURATED, off, xp.zeros_like(off)), axis=1))
 
 
 def grid_search(scores: TopScores, gammas: Sequence[float], temperatures: np.ndarray) -> Best:

@@ -6,7 +6,11 @@ import dataclasses
 
 import numpy as np
 
+from focalcal._arrays import Array, is_torch, namespace
+
 NODES = 13
+_CHUNK = 2**16  # interpolated values at a time on a CPU: they stay in cache
+_DEVICE_CHUNK = 2**25
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,3 +61,53 @@ def barycentric(nodes: np.ndarray, x: np.ndarray) -> np.ndarray:
     terms = weights / np.where(at_node, 1.0, difference)
     matrix = terms / terms.sum(axis=1, keepdims=True)
     return np.where(at_node.any(axis=1, keepdims=True), at_node, matrix)
+
+
+@dataclasses.dataclass(frozen=True)
+class Stretch:
+    """One γ along a panel: values (nodes, N) at its nodes, within epsilon·(1 + |value|)."""
+
+    panel: Panel
+    values: Array
+    epsilon: float
+    offset: int
+    """Of this γ's first point among all γ's and positions."""
+
+
+class Interpolated:
+    """Values at all points of a path, numbered stretch by stretch, made when they are asked for.
+
+    place: (P,) where each point lies among all γ's and positions; epsilon: (P,).
+    """
+
+    def __init__(self, stretches: list[Stretch]) -> None:
+        sizes = [len(s.panel.members) for s in stretches]
+        self._stretches = stretches
+        self._ends = np.cumsum(sizes)
+        self._starts = self._ends - sizes
+        self.place = np.concatenate([s.offset + s.panel.members for s in stretches])
+        self.epsilon = np.repeat([s.epsilon for s in stretches], sizes)
+        values = stretches[0].values
+        chunk = _DEVICE_CHUNK if is_torch(values) else _CHUNK
+        self.rows = max(1, chunk // values.shape[1])
+        """How many points to ask for at a time."""
+
+    def odds(self, points: np.ndarray) -> Array:
+        """Values (m, N) at m points in increasing order."""
+        parts = []
+        which = np.searchsorted(self._ends, points, side="right")
+        for s in np.unique(which):
+            stretch, own = self._stretches[s], points[which == s] - self._starts[s]
+            parts.append(product(stretch.panel.matrix[own], stretch.values))
+        return parts[0] if len(parts) == 1 else namespace(parts[0]).concat(parts, axis=0)
+
+
+def product(matrix: np.ndarray, values: Array) -> Array:
+    """matrix @ values on the device and in the precision of `values`."""
+    if is_torch(values):
+        import torch
+
+        matrix = torch.as_tensor(matrix, dtype=values.dtype, device=values.device)
+    else:
+        matrix = matrix.astype(values.dtype)
+    return matrix @ values

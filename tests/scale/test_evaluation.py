@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
@@ -7,6 +9,7 @@ from focalcal import metrics
 from focalcal.metrics import CalibrationStats
 from focalcal.predictions import Predictions
 from focalcal.scale import Source, statistics
+from focalcal.scale._logits import LogitStats
 from focalcal.scale.evaluation import merge_statistics
 
 from .conftest import ROWS
@@ -22,8 +25,34 @@ def test_equals_the_metrics_in_memory(memory, pattern, bins):
     assert found.n == ROWS
     for name, streamed in found.metrics.items():
         expected = truth[name].value
-        assert streamed.value == pytest.approx(expected, abs=streamed.error_bound + 1e-9), name
+        # Entropies of float32 logits are rounded in float32, differently here and there.
+        rounding = 1e-8 if name.startswith("entropy") else 1e-9
+        assert streamed.value == pytest.approx(expected, abs=streamed.error_bound + rounding), name
     assert found["ece"].error_bound == 0
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("k", [2, 3, 10, 64])
+def test_statistics_of_logits_are_those_of_their_softmax(rng, dtype, k):
+    """Independent: `update` sees only probabilities and takes every metric by itself."""
+    z = (4 * rng.normal(size=(3000, k))).astype(dtype)
+    z[:50] = np.round(z[:50])  # ties
+    z[50:60] = 0
+    z[60:70, 0] += 2000  # all other probabilities are exactly zero
+    y = rng.integers(0, k, 3000)
+    collected = LogitStats(k, 15)
+    for rows in (slice(0, 1000), slice(1000, 3000)):
+        collected.update(z[rows], y[rows])
+    expected = CalibrationStats(k).update(y, Predictions(logits=z, labels=y).probabilities())
+    found = json.loads(collected.result().to_json())
+    for name, there in json.loads(expected.to_json()).items():
+        if isinstance(there, dict):
+            for part in there:
+                np.testing.assert_allclose(
+                    found[name][part], there[part], rtol=1e-6 if dtype == np.float32 else 1e-12
+                )
+        else:
+            assert found[name] == there
 
 
 def test_merging_changes_neither_part(memory):

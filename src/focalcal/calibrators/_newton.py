@@ -53,47 +53,56 @@ def moments(logits: Array, labels: Array, weights: Array | None, beta: float) ->
     return moments_of(moment_sums(logits, labels, weights, beta))
 
 
-def moment_sums(logits: Array, labels: Array, weights: Array | None, beta: float) -> np.ndarray:
-    """The weighted sums behind `Moments` and the sum of weights, (5,): sums of parts add up."""
+def moment_sums(
+    logits: Array, labels: Array, weights: Array | None, beta: float, *, plain: bool = False
+) -> np.ndarray:
+    """The weighted sums behind `Moments` and the sum of weights, (5,): sums of parts add up.
+
+    plain: add a sixth, the loss at β = 1, from the same pass.
+    """
     xp = namespace(logits)
-    n, k = logits.shape
+    k = logits.shape[1]
     # NumPy reduces short rows one by one but columns in SIMD, so few classes go first.
     axis = 0 if k <= SHORT_ROW else 1
     device = array_api_compat.device(logits)
-    sums = xp.empty((4, n), dtype=xp.float64, device=device)
     ones = xp.ones((1, k), dtype=logits.dtype, device=device)
 
-    def block(rows: slice) -> None:
+    def total(e: Array) -> Array:
+        return xp.sum(e, axis=0) if axis == 0 else xp.vecdot(e, ones)
+
+    def block(rows: slice) -> Array:
         z = logits[rows]
-        count = xp.arange(z.shape[0], device=device)
         if axis == 0:
-            z = xp.asarray(z.T, copy=True)
-        below = z - xp.max(z, axis=axis, keepdims=True)  # ≤ 0, so exp never overflows
-        sums[3, rows] = below[labels[rows], count] if axis == 0 else below[count, labels[rows]]
-        e = xp.exp(below * beta)
+            # For NumPy also in memory: xp.asarray would keep the strides and their slowness.
+            z = np.ascontiguousarray(z.T) if isinstance(z, np.ndarray) else z.T
+        z = z - xp.max(z, axis=axis, keepdims=True)  # ≤ 0, so exp never overflows
+        n = z.shape[1 - axis]
+        at = xp.astype(labels[rows], xp.int64) * (n if axis == 0 else 1)
+        at += xp.arange(n, dtype=xp.int64, device=device) * (1 if axis == 0 else k)
+        own = xp.astype(xp.take(xp.reshape(z, (-1,)), at), xp.float64)
+        found = xp.ones((6 if plain else 5, n), dtype=xp.float64, device=device)
         # Products in this order: 0 · (large · large) never becomes NaN; an overflow is answered by
         # OverflowError in `moments_of`.
         with np.errstate(over="ignore"):
-            if axis == 0:
-                sums[0, rows] = e.sum(0)
-                e *= below
-                sums[1, rows] = e.sum(0)
-                e *= below
-                sums[2, rows] = e.sum(0)
-            else:
-                sums[0, rows] = xp.vecdot(e, ones)
-                sums[1, rows] = xp.vecdot(e, below)
-                e *= below
-                sums[2, rows] = xp.vecdot(e, below)
+            e = xp.exp(z * beta)
+            found[0, :] = total(e)
+            e *= z
+            found[1, :] = total(e)
+            e *= z
+            found[2, :] = total(e)
+        found[1:3, :] /= found[0, :]
+        found[0, :] = xp.log(found[0, :]) - beta * own
+        found[2, :] -= found[1, :] ** 2
+        found[1, :] -= own
+        found[3, :] = -own
+        if plain:
+            found[5, :] = xp.log(total(xp.exp(z)))
+            found[5, :] -= own
+        if weights is not None:
+            found *= xp.astype(weights[rows], xp.float64)
+        return xp.sum(found, axis=1)
 
-    map_rows(block, logits)
-    total, first, second, own = sums[0], sums[1] / sums[0], sums[2] / sums[0], sums[3]
-    found = xp.stack(
-        [xp.log(total) - beta * own, first - own, second - first * first, -own, xp.ones_like(own)]
-    )
-    if weights is not None:
-        found = found * xp.astype(weights, xp.float64)
-    return to_numpy(xp.sum(found, axis=1))
+    return to_numpy(sum(map_rows(block, logits)))
 
 
 def moments_of(sums: np.ndarray) -> Moments:

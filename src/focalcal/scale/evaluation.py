@@ -5,7 +5,9 @@ from __future__ import annotations
 import copy
 from functools import partial
 
+from focalcal._arrays import two_columns
 from focalcal.metrics import CalibrationStats
+from focalcal.scale._logits import MAX_CLASSES, LogitStats
 from focalcal.scale.engines import Engine, Progress, StreamEngine
 from focalcal.scale.source import Partition, Source
 
@@ -29,6 +31,11 @@ def statistics(
 
 def partition_statistics(partition: Partition, bins: int) -> CalibrationStats:
     """The statistics of one row group."""
+    if partition.columns.are_logits and partition.n_classes <= MAX_CLASSES:
+        collected = LogitStats(partition.n_classes, bins)
+        for batch in partition.batches():
+            collected.update(two_columns(batch.logits), batch.labels)
+        return collected.result()
     stats = CalibrationStats(partition.n_classes, bins=bins)
     for batch in partition.batches():
         stats.update(batch.labels, batch.probabilities())

@@ -165,9 +165,11 @@ def sums_at(logits: np.ndarray, labels: np.ndarray, beta: float, unit: float) ->
 
 def first_sums(logits: np.ndarray, labels: np.ndarray, beta: float, unit: float) -> np.ndarray:
     """`sums_at`, and what only one pass needs to find out: NLL at β = 1 and class counts."""
+    counts = np.bincount(labels, minlength=logits.shape[1])
+    if unit == 1:
+        return np.concatenate([moment_sums(logits, labels, None, beta, plain=True), counts])
     with np.errstate(over="ignore"):
         plain = moment_sums(logits, labels, None, 1.0)[0]
-    counts = np.bincount(labels, minlength=logits.shape[1])
     return np.concatenate([sums_at(logits, labels, beta, unit), [plain], counts])
 
 

@@ -1,0 +1,126 @@
+"""`CalibrationStats` of logits in one sweep over blocks that stay in cache.
+
+The same numbers as `CalibrationStats.update` of their softmax, at half the cost: classes go first,
+so that everything runs in SIMD; entropies need no logarithm of each probability; and one sort of
+the confidences serves both histograms.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+
+from focalcal import bins as _bins
+from focalcal.bins import Bins
+from focalcal.metrics import CalibrationStats
+from focalcal.metrics._cells import fine_edges
+from focalcal.metrics.selective import at_least
+
+MAX_CLASSES = 64
+"""Past this, rows are long enough for the general way."""
+_BLOCK_ELEMENTS = 2**18
+_PENDING = 2**18
+"""Confidences sorted at a time: fewer would spend their time on the edges of the histogram."""
+
+
+_SPLIT = ("entropy", "nll", "true_class_probability")
+
+
+class LogitStats:
+    """Collects batches of logits (N, K) and labels (N,), already checked; 1 < K ≤ MAX_CLASSES."""
+
+    def __init__(self, n_classes: int, bins: int) -> None:
+        self._stats = CalibrationStats(n_classes, bins=bins)
+        self._samples: list[tuple[np.ndarray, np.ndarray]] = []
+        self._pending = 0
+
+    def update(self, logits: np.ndarray, labels: np.ndarray) -> None:
+        """Add a batch."""
+        size = max(_BLOCK_ELEMENTS // logits.shape[1], 1)
+        for start in range(0, len(labels), size):
+            rows = slice(start, start + size)
+            self._add_block(logits[rows], labels[rows].astype(np.intp))
+        if self._pending >= _PENDING:
+            self._sort()
+
+    def result(self) -> CalibrationStats:
+        """The statistics of all batches."""
+        if self._pending:
+            self._sort()
+        return self._stats
+
+    def _add_block(self, logits: np.ndarray, y: np.ndarray) -> None:
+        n = len(y)
+        below = np.ascontiguousarray(logits.T)
+        below -= below.max(axis=0)
+        probs = np.exp(below)
+        total = probs.sum(axis=0)
+        probs /= total
+        confidence = 1 / total  # the largest logit is 0 below itself
+        own = y * n
+        own += np.arange(n)
+        p_true = probs.reshape(-1).take(own)
+        right = p_true == confidence
+        if np.count_nonzero(probs == confidence) != n:  # ties: the first class is predicted
+            right = probs.argmax(axis=0) == y
+        stats = self._stats
+        stats._columns += _bins.bin_columns(y, probs.T, stats._columns.edges)
+        stats.n += n
+        self._add_sums(below, probs, total, confidence, right, p_true)
+        self._samples.append((confidence, right))
+        self._pending += n
+
+    def _add_sums(
+        self,
+        below: np.ndarray,
+        probs: np.ndarray,
+        total: np.ndarray,
+        confidence: np.ndarray,
+        right: np.ndarray,
+        p_true: np.ndarray,
+    ) -> None:
+        below *= probs
+        split = np.empty((3, len(right)))
+        np.subtract(
+            np.log(total), below.sum(axis=0), out=split[0]
+        )  # −Σ p ln p = ln Σ exp z − Σ p z
+        split[2] = p_true
+        zero = p_true == 0
+        np.log(np.where(zero, 1.0, split[2]), out=split[1])
+        np.negative(split[1], out=split[1])
+        high = at_least(confidence, self._stats.threshold)
+        counts = {
+            "weight": len(right),
+            "right": np.count_nonzero(right),
+            "high": np.count_nonzero(high),
+            "high_correct": np.count_nonzero(high & right),
+            "zero_right": np.count_nonzero(zero & right),
+            "zero_wrong": np.count_nonzero(zero & ~right),
+        }
+        both = split.sum(axis=1)
+        of_right = np.einsum("ij,j->i", split, right.astype(np.float64))
+        squares = np.square(probs, dtype=np.float64).sum()
+        new = {**counts, "brier": squares - 2 * both[2] + len(right)}
+        for name, whole, some in zip(_SPLIT, both, of_right):
+            new[f"{name}_right"], new[f"{name}_wrong"] = some, whole - some
+        for name, value in new.items():
+            self._stats._sums[name] += float(value)
+
+    def _sort(self) -> None:
+        confidence, right = (np.concatenate(parts) for parts in zip(*self._samples))
+        keys = _bins.sort_samples(confidence, right)
+        stats = self._stats
+        stats._fixed += _bins.bin_sorted(keys, stats._fixed.edges)
+        edges = _edges_below(confidence.dtype)
+        fine = _bins.bin_sorted(keys, edges)
+        stats._fine += Bins(stats._fine.edges, fine.counts, fine.confidence_sums, fine.correct_sums)
+        self._samples, self._pending = [], 0
+
+
+@cache
+def _edges_below(kind: np.dtype) -> np.ndarray:
+    """The fine edges rounded down to a precision: exactly as many of its numbers lie below each."""
+    edges = fine_edges()
+    near = edges.astype(kind)
+    return np.where(near > edges, np.nextafter(near, kind.type(-1)), near).astype(np.float64)

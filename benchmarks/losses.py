@@ -4,9 +4,12 @@
     python benchmarks/losses.py --sweep         # CUDA: also every tile of the fused kernels
     python benchmarks/losses.py --json out.json # also as JSON with provenance
 
-CUDA times are medians of event-timed steps, called from Python and replayed as a graph (what a
-training step that runs ahead of the device pays); the memory floor is the time the measured copy
-bandwidth needs for the three passes that cannot be avoided (read, read, write).
+A plain call is `loss(logits, target).backward()` in a loop of such calls that is waited for once,
+at its end: wall time per call, whichever of the device and the host is the slower. CUDA graphs show
+what the device alone needs, and the host's share is timed where the device has nothing to do. The
+cases take turns, loop by loop; on CUDA the median loop counts, on the CPU, which has other users,
+the fastest. The memory floor is the time the measured copy bandwidth needs for the three passes
+that cannot be avoided (read, read, write).
 """
 
 from __future__ import annotations
@@ -24,12 +27,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from focalcal.losses import focal_loss
+from focalcal.losses import FocalLoss, focal_loss
 from focalcal.provenance import provenance
 
 SHAPES = {
     "cuda": [(65_536, 1_000), (16_384, 32_000)],
-    "cpu": [(128, 10), (4_096, 100), (4_096, 1_000)],
+    "cpu": [(128, 10), (4_096, 10), (65_536, 10), (4_096, 100), (4_096, 1_000)],
 }
 GAMMA = 3.0
 
@@ -41,31 +44,29 @@ def eager_focal(logits: Tensor, target: Tensor, gamma: float = GAMMA) -> Tensor:
 
 
 def milliseconds(steps: dict[str, Callable[[], object]], device: str, repeats: int) -> dict:
-    """Median time of each step, taken in turns so that a disturbance hits all alike."""
-    for step in steps.values():
-        for _ in range(max(3, repeats // 5)):
-            step()
+    """Wall time per call of each step, from loops of calls that take turns."""
+    wait = torch.cuda.synchronize if device == "cuda" else lambda: None
+    calls = {}
+    for name, step in steps.items():
+        _loop(step, 3, wait)
+        once = _loop(step, 3, wait)
+        calls[name] = max(3, min(100, int(10 / once)))  # about 10 ms, short of the launch queue
     times = {name: [] for name in steps}
     for _ in range(repeats):
         for name, step in steps.items():
-            times[name].append(_timed(step, device))
-    if device == "cuda":
-        torch.cuda.synchronize()
-        times = {name: [a.elapsed_time(b) for a, b in pairs] for name, pairs in times.items()}
-    return {name: statistics.median(values) for name, values in times.items()}
+            times[name].append(_loop(step, calls[name], wait))
+    best = statistics.median if device == "cuda" else min
+    return {name: best(values) for name, values in times.items()}
 
 
-def _timed(step: Callable[[], object], device: str):
-    """Milliseconds on the CPU; on CUDA a pair of events, read once everything has run."""
-    if device == "cuda":
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        step()
-        end.record()
-        return start, end
+def _loop(step: Callable[[], object], calls: int, wait: Callable[[], None]) -> float:
+    """Milliseconds per call."""
+    wait()
     start = time.perf_counter()
-    step()
-    return (time.perf_counter() - start) * 1e3
+    for _ in range(calls):
+        step()
+    wait()
+    return (time.perf_counter() - start) * 1e3 / calls
 
 
 def training_step(loss: Callable[[Tensor, Tensor], Tensor], logits: Tensor, target: Tensor):
@@ -96,6 +97,49 @@ def copy_bandwidth(device: str) -> float:
     target = torch.empty_like(source)
     seconds = milliseconds({"copy": lambda: target.copy_(source)}, device, 20)["copy"] / 1e3
     return 2 * source.numel() * source.element_size() / seconds
+
+
+def host_costs(device: str, repeats: int) -> dict:
+    """Microseconds of host time per call, on a batch so small that the device keeps up."""
+    torch.manual_seed(0)
+    logits = torch.randn(32, 8, device=device, requires_grad=True)
+    target = torch.randint(8, (32,), device=device)
+    fixed = logits.detach()
+
+    def focal(z: Tensor, y: Tensor) -> Tensor:
+        return focal_loss(z, y, GAMMA)
+
+    steps = {
+        "logits.sum(), forward + backward": training_step(lambda z, y: z.sum(), logits, target),
+        "cross_entropy, forward": partial(F.cross_entropy, logits, target),
+        "cross_entropy, forward + backward": training_step(F.cross_entropy, logits, target),
+        "focal_loss, forward without gradient": partial(focal, fixed, target),
+        "focal_loss, forward": partial(focal, logits, target),
+        "focal_loss, forward + backward": training_step(focal, logits, target),
+        "FocalLoss, forward + backward": training_step(FocalLoss(GAMMA), logits, target),
+    }
+    if device == "cuda":
+        from focalcal.losses import _kernels, _triton
+
+        grad = torch.ones((), device=device)
+        settings = (fixed, target, GAMMA, None, -100, "mean")
+        _, scratch = _triton.launch_forward(*settings)
+        steps |= {
+            "allocate and launch, forward": partial(_triton.launch_forward, *settings),
+            "allocate and launch, backward": partial(
+                _triton.launch_backward, fixed, target, scratch, grad, "mean"
+            ),
+            "an empty allocation": partial(torch.empty_like, fixed),
+        }
+    costs = {name: 1e3 * value for name, value in milliseconds(steps, device, repeats).items()}
+    print("\nhost time per call at 32 × 8")
+    for name, value in costs.items():
+        print(f"  {name:<40}{value:8.1f} µs")
+    if device == "cuda":
+        kernels = (_kernels.forward, _kernels.reduce, _kernels.backward)
+        direct = all(kernel.direct and kernel.compiled for kernel in kernels)
+        print(f"  kernels launched {'directly' if direct else 'THROUGH TRITON: slow'}")
+    return costs
 
 
 def compare(n: int, n_classes: int, device: str, repeats: int, bandwidth: float) -> dict:
@@ -142,17 +186,18 @@ def compare(n: int, n_classes: int, device: str, repeats: int, bandwidth: float)
 def sweep(n: int, n_classes: int, repeats: int) -> None:
     """Time each kernel alone over tiles; the best ten of each."""
     from focalcal.losses import _triton
-    from focalcal.losses._triton import Tile
+    from focalcal.losses._kernels import Tile
 
     logits = torch.randn(n, n_classes, device="cuda")
     target = torch.randint(n_classes, (n,), device="cuda")
-    saved = _triton.launch_forward(logits, target, GAMMA, None, -100)
+    settings = (logits, target, GAMMA, None, -100, "none")
+    _, saved = _triton.launch_forward(*settings)
     grad = torch.ones((), device="cuda")
     whole = 1 << (n_classes - 1).bit_length()
     blocks = [whole] if whole <= 4096 else [2048, 4096, 8192, 16384, whole]
     kernels = {
-        "forward": lambda tile: _triton.launch_forward(logits, target, GAMMA, None, -100, tile),
-        "backward": lambda tile: _triton.launch_backward(logits, target, saved, grad, None, tile),
+        "forward": lambda tile: _triton.launch_forward(*settings, tile),
+        "backward": lambda tile: _triton.launch_backward(logits, target, saved, grad, "none", tile),
     }
     print(f"\ntiles at {n:,} × {n_classes:,}")
     for name, launch in kernels.items():
@@ -175,7 +220,7 @@ def sweep(n: int, n_classes: int, repeats: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--repeats", type=int, default=50)
+    parser.add_argument("--repeats", type=int, default=30)
     parser.add_argument("--sweep", action="store_true", help="time every tile of the kernels")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
@@ -184,13 +229,19 @@ def main() -> None:
 
     bandwidth = copy_bandwidth(options.device)
     print(f"{options.device}, torch {torch.__version__}, copy {bandwidth / 1e12:.3f} TB/s")
+    host = host_costs(options.device, options.repeats)
     results = []
     for n, n_classes in SHAPES[options.device]:
         results.append(compare(n, n_classes, options.device, options.repeats, bandwidth))
         if options.sweep and options.device == "cuda":
             sweep(n, n_classes, max(10, options.repeats // 3))
     if options.json:
-        report = {"provenance": provenance(), "copy_bytes_per_s": bandwidth, "results": results}
+        report = {
+            "provenance": provenance(),
+            "copy_bytes_per_s": bandwidth,
+            "host_us": host,
+            "results": results,
+        }
         options.json.write_text(json.dumps(report, indent=1) + "\n")
 
 

@@ -32,9 +32,11 @@ def compare(device: str, shapes: list[tuple[int, int]]) -> None:
             for gamma in (0.0, 0.05, 3.0, -0.99, torch.rand(n, device=device) * 5):
                 for reduction, w in itertools.product(("none", "mean", "sum"), (None, weight)):
                     logits = start.to(dtype).requires_grad_()
-                    value = fused_focal(logits, labels, gamma, weight=w, reduction=reduction)
                     outer = grad if reduction == "none" else grad[0]
-                    (got,) = torch.autograd.grad(value, logits, outer)
+                    # The first launch of a kernel compiles it, the second one is direct.
+                    for _ in range(2 if device == "cuda" else 1):
+                        value = fused_focal(logits, labels, gamma, weight=w, reduction=reduction)
+                        (got,) = torch.autograd.grad(value, logits, outer)
                     wide = logits.detach().float().requires_grad_()
                     rows = (labels != -100).float()
                     if w is not None:
@@ -68,6 +70,180 @@ def test_interpreted_kernel_equals_the_reference() -> None:
 @needs_gpu
 def test_kernel_equals_the_reference() -> None:
     compare("cuda", [(5, 10), (300, 1000), (64, 32_000), (3, 50_257), (1000, 2)])
+
+
+def step(logits, labels, gamma=2.0, **settings):
+    """Value and gradient of the second of two calls, on the CPU: the first may compile."""
+    from focalcal.losses import focal_loss
+
+    for _ in range(2):
+        z = logits.detach().requires_grad_()
+        value = focal_loss(z, labels, gamma, **settings)
+        value.backward(torch.linspace(0.5, 2, len(z), device=z.device) if value.ndim else None)
+    return value.detach().cpu(), z.grad.cpu()
+
+
+def rows(n: int = 70, n_classes: int = 12):
+    torch.manual_seed(0)
+    return 3 * torch.randn(n, n_classes, device="cuda"), torch.randint(n_classes, (n,)).cuda()
+
+
+def shifted(tensor: torch.Tensor) -> torch.Tensor:
+    """The same numbers, contiguous, at an address that no vector load may use."""
+    place = torch.empty(tensor.numel() + 1, dtype=tensor.dtype, device=tensor.device)[1:]
+    return place.view(tensor.shape).copy_(tensor)
+
+
+def strided(tensor: torch.Tensor) -> torch.Tensor:
+    return torch.stack([tensor, tensor], -1)[..., 0]
+
+
+@pytest.mark.gpu
+@needs_gpu
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("place", [lambda t: t, shifted, strided])
+def test_every_layout_and_option_equals_the_cpu(place, reduction) -> None:
+    from focalcal.losses import _kernels
+
+    logits, labels = rows()
+    labels[5] = 3
+    weight, gammas = torch.rand(12, device="cuda"), 4 * torch.rand(70, device="cuda")
+    for ignore, w, gamma in itertools.product((-100, 3, 2**40), (None, weight), (2.0, gammas)):
+        options = {"ignore_index": ignore, "reduction": reduction}
+        per_row = isinstance(gamma, torch.Tensor)
+        got = step(
+            place(logits),
+            place(labels),
+            place(gamma) if per_row else gamma,
+            weight=None if w is None else place(w),
+            **options,
+        )
+        wanted = step(
+            logits.cpu(),
+            labels.cpu(),
+            gamma.cpu() if per_row else gamma,
+            weight=None if w is None else w.cpu(),
+            **options,
+        )
+        torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-6)
+    assert _kernels.forward.direct
+    assert _kernels.reduce.direct
+    assert _kernels.backward.direct
+
+
+@pytest.mark.gpu
+@needs_gpu
+def test_autocast_and_half_precision() -> None:
+    logits, labels = rows()
+    for dtype in (torch.float16, torch.bfloat16):
+        wanted = step(logits.to(dtype).float(), labels)
+        with torch.autocast("cuda", dtype=dtype):
+            value, gradient = step(logits.to(dtype), labels)
+        assert value.dtype == torch.float32
+        assert gradient.dtype == dtype
+        torch.testing.assert_close((value, gradient.float()), wanted, rtol=1e-2, atol=1e-4)
+
+
+@pytest.mark.gpu
+@needs_gpu
+def test_backward_twice_and_a_gradient_that_is_a_view() -> None:
+    from focalcal.losses import focal_loss
+
+    logits, labels = rows()
+    logits.requires_grad_()
+    value = focal_loss(logits, labels, 2.0)
+    first, second = (torch.autograd.grad(value, logits, retain_graph=True)[0] for _ in range(2))
+    assert torch.equal(first, second)
+    each = focal_loss(logits, labels, 2.0, reduction="none")
+    (mean,) = torch.autograd.grad(each.mean(), logits)  # an expanded scalar arrives
+    torch.testing.assert_close(mean, first)
+
+
+@pytest.mark.gpu
+@needs_gpu
+def test_empty_batches_and_ignored_ones_follow_pytorch() -> None:
+    from focalcal.losses import focal_loss
+
+    logits, labels = rows()
+    assert focal_loss(logits[:0], labels[:0], 2.0).isnan()
+    assert focal_loss(logits[:0], labels[:0], 2.0, reduction="sum") == 0
+    ignored = torch.full_like(labels, -100)
+    assert focal_loss(logits, ignored, 2.0).isnan()
+    value, gradient = step(logits, ignored, reduction="sum")
+    assert value == 0
+    assert (gradient == 0).all()
+
+
+@pytest.mark.gpu
+@needs_gpu
+def test_labels_on_another_device_are_an_error() -> None:
+    from focalcal.losses import focal_loss
+
+    logits, labels = rows()
+    with pytest.raises(RuntimeError, match="device"):
+        focal_loss(logits, labels.cpu(), 2.0)
+
+
+@pytest.mark.gpu
+@needs_gpu
+@pytest.mark.parametrize("most", [2, 2**17])
+def test_many_sums_and_many_steps_of_the_reduction(most, monkeypatch) -> None:
+    from focalcal.losses import _kernels
+
+    monkeypatch.setattr(_kernels, "MOST_SUMS", most)
+    logits, labels = rows(100_000, 600)
+    weight = torch.rand(600, device="cuda")
+    for reduction in ("mean", "sum"):
+        got = step(logits, labels, weight=weight, reduction=reduction)
+        wanted = step(logits.double(), labels, weight=weight.double(), reduction=reduction)
+        torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-6, check_dtype=False)
+
+
+@pytest.mark.gpu
+@needs_gpu
+def test_a_plain_call_never_waits_and_launches_four_kernels() -> None:
+    from focalcal.losses import focal_loss
+
+    logits, labels = rows()
+    step(logits, labels)
+    logits.requires_grad_()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        focal_loss(logits, labels, 2.0).backward()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    logits.grad = None
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        focal_loss(logits, labels, 2.0).backward()
+    kernels = [e.name for e in profile.events() if e.device_type.name == "CUDA"]
+    assert 0 < len(kernels) <= 4, kernels
+
+
+@pytest.mark.gpu
+@needs_gpu
+def test_other_streams_and_captured_graphs_see_their_own_launches() -> None:
+    from focalcal.losses import focal_loss
+
+    logits, labels = rows()
+    wanted = step(logits, labels)
+    z = logits.clone().requires_grad_()
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(2):
+            z.grad = None
+            focal_loss(z, labels, 2.0).backward()
+    torch.cuda.current_stream().wait_stream(stream)
+    torch.testing.assert_close(z.grad.cpu(), wanted[1])
+    graph = torch.cuda.CUDAGraph()
+    z.grad = None
+    with torch.cuda.graph(graph):
+        value = focal_loss(z, labels, 2.0)
+        value.backward()
+    with torch.no_grad():
+        z.mul_(0.5)
+    graph.replay()
+    torch.testing.assert_close((value.detach().cpu(), z.grad.cpu()), step(0.5 * logits, labels))
 
 
 @pytest.mark.gpu

@@ -13,6 +13,7 @@ from functools import cache
 
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 from torch.nn import functional as F
 
 from focalcal.errors import InputError
@@ -143,7 +144,7 @@ class Problem:
 
     def cross_entropies(self) -> Tensor:
         """−ln p_y per sample (N, d1..dk) of integer targets, unweighted; 0 where ignored."""
-        if can_fuse(self.given):
+        if can_fuse(self.given, self.labels):
             return self.fused(0.0, "none", weighted=False)
         return F.cross_entropy(
             self.logits, self.labels, ignore_index=self.ignore_index, reduction="none"
@@ -240,10 +241,12 @@ def check_smoothing(label_smoothing: float) -> float:
     return float(label_smoothing)
 
 
-def can_fuse(logits: Tensor) -> bool:
-    """Whether the CUDA kernel takes these logits; tracing and torch.func need plain operations."""
+def can_fuse(logits: Tensor, labels: Tensor) -> bool:
+    """Whether the CUDA kernel takes these; tracing and torch.func need plain operations."""
     return (
         logits.is_cuda
+        and labels.get_device() == logits.get_device()
+        and type(logits) in (Tensor, Parameter)
         and logits.ndim == 2
         and logits.numel() > 0
         and logits.dtype != torch.float64

@@ -20,6 +20,7 @@ from focalcal.losses._problem import (
     make_problem,
     values_are_visible,
 )
+from focalcal.losses._quick import quick_focal
 
 Steps = Sequence[tuple[float, float]]
 
@@ -64,6 +65,9 @@ def focal_loss(
 
     Lin et al. 2017; gradient g(p_y, γ)(softmax − onehot): Mukhoti et al. 2020, Prop. 1.
     """
+    value = quick_focal(logits, target, gamma, weight, ignore_index, label_smoothing, reduction)
+    if value is not None:
+        return value
     check_reduction(reduction)
     problem = make_problem(
         logits,
@@ -90,6 +94,17 @@ class FocalLoss(Loss):
         self.gamma = check_gamma(gamma)
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
+        value = quick_focal(
+            logits,
+            target,
+            self.gamma,
+            self.weight,
+            self.ignore_index,
+            self.label_smoothing,
+            self.reduction,
+        )
+        if value is not None:
+            return value
         return _focal(self.problem(logits, target), self.gamma, self.reduction)
 
     def extra_repr(self) -> str:
@@ -174,7 +189,7 @@ def _focal(problem: Problem, gamma: float | Tensor, reduction: str) -> Tensor:
     if not isinstance(gamma, Tensor) and gamma == 0:
         return problem.cross_entropy(reduction)
     dense = problem.soft is not None or problem.smoothing > 0
-    if not dense and can_fuse(problem.given):
+    if not dense and can_fuse(problem.given, problem.labels):
         return problem.fused(gamma, reduction)
     if dense and isinstance(gamma, Tensor):
         gamma = gamma.unsqueeze(1)

@@ -7,7 +7,7 @@ import doctest
 import pytest
 
 from focalcal import experiments
-from focalcal.experiments import EXPERIMENTS, SCALES, fts_open, reference, runs, settings
+from focalcal.experiments import EXPERIMENTS, SCALES, fts_open, geo, reference, runs, settings
 from focalcal.experiments.runs import STAND_INS
 
 PROMISED = [
@@ -15,6 +15,7 @@ PROMISED = [
     *(f"ie/fig{i}" for i in range(1, 9)),
     "ie/fig4a",
     "ie/recipe",
+    "ie/recipe-mlp",
     "fts/table1",
     *(f"fts/fig{i}" for i in range(1, 9)),
     *(f"fts/open{i}" for i in range(1, 5)),
@@ -26,7 +27,7 @@ PROMISED = [
 
 
 @pytest.mark.parametrize(
-    "module", [experiments, experiments.base, fts_open, reference, runs, settings]
+    "module", [experiments, experiments.base, fts_open, geo, reference, runs, settings]
 )
 def test_examples(module):
     assert doctest.testmod(module).failed == 0

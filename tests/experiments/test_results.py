@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from focalcal import metrics
 from focalcal.cli import app
 from focalcal.errors import FileFormatError, InputError
 from focalcal.experiments import (
@@ -18,13 +19,16 @@ from focalcal.experiments import (
     Result,
     Run,
     Store,
+    refresh,
     reproduce,
     reproduction_text,
 )
 from focalcal.experiments import runs as runs_module
-from focalcal.experiments.fts_open import smallest_slope
+from focalcal.experiments.fts_open import predicted_slope, smallest_slope
 from focalcal.experiments.runner import analysed
+from focalcal.experiments.store import CHECKED, ROUNDING
 from focalcal.maps import focal_map
+from focalcal.metrics import Estimate
 from focalcal.predictions import Predictions
 
 THEORY = [name for name, e in EXPERIMENTS.items() if e.theory and name != "fts/fig7"]
@@ -51,6 +55,14 @@ def test_verdicts():
     assert Finding("x", ours=1.0, paper=1.5, low=0.9, high=1.13).verdict == "agrees"
     assert Finding("x", ours=1.0, paper=1.6, low=0.9, high=1.13).verdict == "differs"
     assert Finding("x", ours=1.0, paper=1.2).verdict == "agrees"
+    assert Finding("x", ours=1.0, paper=1.2, setting="resnet50").verdict == "similar"
+    assert Finding("x", ours=1.0, paper=2.0, setting="resnet50").verdict == "unlike"
+
+
+def test_percent_of_an_undefined_estimate():
+    nan = float("nan")
+    found = Finding.percent("S99 accuracy", Estimate(nan, nan, nan, 0))
+    assert (found.verdict, found.reason) == ("not run", "undefined: no such sample")
 
 
 def test_findings_survive_json():
@@ -140,6 +152,30 @@ def test_store_keeps_a_run(store_path, tmp_path):
     np.testing.assert_allclose(kept.test.logits, run.test.logits, rtol=1e-3, atol=1e-3)
     assert store.add(run) == path  # adding twice keeps one
     assert kept.snapshots == {}
+    assert [row["epoch"] for row in kept.rows] == [row["epoch"] for row in run.rows]
+    assert kept.rows[-1]["test"]["nll"] == pytest.approx(run.rows[-1]["test"]["nll"], rel=1e-5)
+
+
+def test_half_precision_keeps_the_metrics(store_path, tmp_path):
+    run = Run.from_folder(_folders(store_path)[0])
+    record = json.loads(Store(tmp_path).add(run).read_text())
+    assert max(record["rounding"].values()) <= ROUNDING
+    (kept,) = Store(tmp_path).runs()
+    for name in CHECKED:
+        metric = getattr(metrics, name)
+        before, after = (metric(r.test.labels, r.test.probabilities()) for r in (run, kept))
+        assert after == pytest.approx(before, abs=ROUNDING), name
+        assert record["before"][name]["value"] == pytest.approx(before, abs=1e-9), name
+
+
+def test_logits_that_half_precision_would_change_stay_whole(store_path, tmp_path):
+    # Added to every class of a row, 4000 changes no probability, but halves step by 2 to 4 there.
+    run = Run.from_folder(_folders(store_path)[0])
+    large = Predictions(logits=run.test.logits + 4000.0, labels=run.test.labels)
+    store = Store(tmp_path)
+    store.add(dataclasses.replace(run, test=large))
+    (kept,) = store.runs()
+    np.testing.assert_array_equal(kept.test.logits, large.logits)
 
 
 def _pretend(run: Run, **changes) -> Run:
@@ -158,7 +194,9 @@ def test_the_document_shows_stored_runs_beside_the_paper(store_path, tmp_path):
     names = ("ie/table1", "ie/fig2", "cpe/minimizers", "geo/fig2", "fts/shift", "fts/compensation")
     text = reproduction_text([EXPERIMENTS[n] for n in names], store)
     assert "| 4.35 |" in text  # the paper's ECE of CE on ResNet-50
-    assert "6 of the table's 80 cells have a run" in text
+    assert "6 of the table's 80 cells have a run in the paper's own setting" in text
+    assert "pairs of losses are in the paper's order" in text
+    assert "One run (n = 1) per loss" in text
     assert "Published networks: Said theirs." in text
     assert "| theirs |" in text
     assert "0.7744" in text
@@ -166,8 +204,37 @@ def test_the_document_shows_stored_runs_beside_the_paper(store_path, tmp_path):
     assert "## fts/shift\n" in text
     assert "Not run: it takes 2 training runs on cifar10." in text
     assert "stand-in" in text
-    # ie/fig2 needs snapshots, and these runs made none.
-    assert "kept no snapshots" in text
+    # ie/fig2 shows bins of snapshots; these runs made none, and the traces have the means.
+    assert "bins were not kept" in text
+
+
+def test_what_is_kept_of_stored_runs_serves_until_another_run_comes(store_path, tmp_path):
+    store = Store(tmp_path)
+    one, two, *_ = (_pretend(Run.from_folder(f)) for f in _folders(store_path))
+    store.add(one)
+    experiment = EXPERIMENTS["fts/open2"]
+    assert refresh(experiment, store, store.runs(), None)
+    kept = store.read("fts/open2", "stored")
+    assert kept.runs == (one.label,)
+    assert kept.tables[0].rows[0][0] == one.label
+    store.write(dataclasses.replace(kept, conclusion="Kept words."))
+    assert "Kept words." in reproduction_text([experiment], store)
+    store.add(two)
+    later = reproduction_text([experiment], store)
+    assert "Kept words." not in later
+    assert two.label in later
+    assert not refresh(EXPERIMENTS["fts/shift"], store, store.runs(), None)
+
+
+def test_figures_of_stored_runs_are_drawn_and_shown(store_path, tmp_path):
+    store = Store(tmp_path)
+    for folder in _folders(store_path):
+        store.add(_pretend(Run.from_folder(folder)))
+    experiment = EXPERIMENTS["ie/fig1"]
+    assert refresh(experiment, store, store.runs(), None)
+    text = reproduction_text([experiment], store, "../figures")
+    assert "(../figures/ie/fig1.stored.png)" in text
+    assert (tmp_path / "figures" / "ie" / "fig1.stored.png").is_file()
 
 
 def test_what_could_not_run_is_listed():
@@ -190,9 +257,74 @@ def test_labels_tell_recipes_apart():
 def test_other_networks_are_not_passed_off_as_the_papers(store_path):
     run = next(r for r in map(Run.from_folder, _folders(store_path)) if r.loss == "ce")
     other = _pretend(run, model="resnet18")
-    found = EXPERIMENTS["ie/table1"].analyse(Material("stored", (other,)))
-    assert all(f.paper is None for f in found.findings)
-    assert "ResNet-50 (ECE %): ce 4.35" in found.conclusion
+    for name in ("ie/table1", "ie/table6", "fts/table1"):
+        found = EXPERIMENTS[name].analyse(Material("stored", (other,)))
+        compared = [f for f in found.findings if f.paper is not None]
+        assert compared, name
+        assert {f.setting for f in compared} == {"resnet50"}, name
+        assert {f.verdict for f in compared} <= {"similar", "unlike"}, name
+
+
+def test_shortened_text_runs_are_not_passed_off_as_the_papers(store_path):
+    run = next(r for r in map(Run.from_folder, _folders(store_path)) if r.loss == "ce")
+    text = {"dataset": "20newsgroups", "model": "text_cnn", "model_settings": {}, "epochs": 10}
+    text["data_settings"] = {"vectors": "glove.npz", "length": 300}
+    short = dataclasses.replace(run, settings=run.settings | text, folder=None)
+    assert short.label == "20newsgroups text_cnn ce, 10 epochs, seed 0, length 300"
+    found = EXPERIMENTS["ie/table1"].analyse(Material("stored", (short,)))
+    assert {f.setting for f in found.findings} == {"50 epochs, 1000 words"}
+
+
+def test_psi_and_people_on_stored_runs(store_path, tmp_path):
+    run = next(r for r in map(Run.from_folder, _folders(store_path)) if r.loss == "ce")
+    focal = _pretend(run, loss="fl-2", model="resnet18")
+    for name in ("cpe/psi-trained", "cpe/human"):
+        assert EXPERIMENTS[name].accepts(focal.settings)
+    found = EXPERIMENTS["cpe/psi-trained"].analyse(Material("stored", (focal,)))
+    assert any("Ψ, γ = 2" in f.what for f in found.findings)
+    # One vote for the label and none else: the human log-loss is the log-loss.
+    np.save(tmp_path / "cifar10h-counts.npy", np.eye(10)[run.test.labels])
+    found = EXPERIMENTS["cpe/human"].analyse(Material("stored", (focal,), tmp_path))
+    scores = {f.what.rsplit(", ", 1)[-1]: f.ours for f in found.findings}
+    assert scores["as they are"] == pytest.approx(run.before["nll"].value, rel=1e-6)
+    turned = np.roll(np.eye(10)[run.test.labels], 1, axis=0)
+    np.save(tmp_path / "cifar10h-counts.npy", turned)
+    with pytest.raises(InputError, match="official order"):
+        EXPERIMENTS["cpe/human"].analyse(Material("stored", (focal,), tmp_path))
+
+
+def test_the_test_images_come_in_the_official_order(tmp_path):
+    pytest.importorskip("torch")
+    from focalcal.data import load
+
+    rng = np.random.default_rng(0)
+    place = tmp_path / "cifar-10-batches-bin"
+    place.mkdir()
+    for i in range(6):
+        name = f"data_batch_{i + 1}.bin" if i < 5 else "test_batch.bin"
+        rows = rng.integers(0, 256, (40, 3073), dtype=np.uint8)
+        rows[:, 0] = rng.integers(0, 10, 40)
+        rows.tofile(place / name)
+    test = load("cifar10", tmp_path, complete=False).test
+    np.testing.assert_array_equal(test.labels.numpy(), rows[:, 0])
+    np.testing.assert_array_equal(test.inputs.reshape(40, -1).numpy(), rows[:, 1:])
+
+
+def test_predicted_slope_is_that_of_two_classes():
+    # The quick rule for K = 2, 1/T = 1 + γ − .38629γ/(1 + .69315γ), has slope .61371 at γ = 0.
+    p = np.array([[0.5005, 0.4995]])
+    assert predicted_slope(np.log(p)) == pytest.approx(1 - 0.38629, abs=1e-4)
+
+
+def test_pairs_of_any_number_of_classes_stretch_by_at_most_one_plus_gamma():
+    # Independent of the proof: pairs that come near the bound, q_i + q_j = 1 − ε, third class ε.
+    for gamma in (0.5, 2.0, 6.0):
+        for rest in (1e-6, 1e-2, 0.3):
+            top = np.linspace(0.5, 0.999, 200) * (1 - rest)
+            q = np.stack([top, 1 - rest - top, np.full_like(top, rest)], axis=1)[1:]
+            p = focal_map(q, gamma)
+            ratio = np.log(p[:, 0] / p[:, 1]) / np.log(q[:, 0] / q[:, 1])
+            assert ratio.max() <= 1 + gamma + 1e-9
 
 
 def test_curvature_beside_the_store_is_found(store_path, tmp_path):
@@ -237,9 +369,9 @@ def test_missing_data_is_said(tmp_path):
 def test_psi_recovers_the_posterior_of_a_trained_network(tmp_path):
     pytest.importorskip("torch")
     result = reproduce(EXPERIMENTS["cpe/psi-trained"], "smoke", tmp_path)
-    before, _, after, _ = (f.ours for f in result.findings)
+    errors = {f.what.rsplit("seed 0, ")[-1]: f.ours for f in result.findings if "ECE" in f.what}
     assert result.comparable
-    assert before > 10 > 3 > after
+    assert errors["as they are"] > 10 > 3 > errors["Ψ, γ = 3"]
 
 
 @pytest.mark.parametrize("name", ["fts/open2", "fts/ablation", "geo/open3"])

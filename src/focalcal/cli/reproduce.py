@@ -10,7 +10,7 @@ import typer
 from focalcal.errors import InputError
 
 if TYPE_CHECKING:
-    from focalcal.experiments import Result
+    from focalcal.experiments import Result, Store
 
 
 def register(app: typer.Typer) -> None:
@@ -64,13 +64,26 @@ def register(app: typer.Typer) -> None:
             if not json_output:
                 _print(result, EXPERIMENTS[name].title)
         if report is not None:
-            from focalcal._files import write_text
-            from focalcal.experiments import reproduction_text
-
-            write_text(report, reproduction_text(EXPERIMENTS.values(), store, data))
+            _write_report(report, store, data)
             typer.echo(f"report: {report}", err=json_output)
         if json_output and records:
             print_json(records if len(records) > 1 else records[0])
+
+
+def _write_report(report: Path, store: Store, data: Path | None) -> None:
+    """Analyse the stored runs anew, then write the document of everything kept."""
+    import os
+
+    from focalcal._files import write_text
+    from focalcal.cli._console import working
+    from focalcal.experiments import EXPERIMENTS, refresh, reproduction_text
+
+    stored = store.runs()
+    for name, experiment in EXPERIMENTS.items():
+        with working(name):
+            refresh(experiment, store, stored, data)
+    figures = os.path.relpath(store.path / "figures", report.parent)
+    write_text(report, reproduction_text(EXPERIMENTS.values(), store, Path(figures).as_posix()))
 
 
 def _tell(step: str) -> None:

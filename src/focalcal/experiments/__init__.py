@@ -4,16 +4,25 @@
 'Focal-risk minimiser for p = (.9, .1)'
 """
 
-from focalcal.experiments import cpe, fts, fts_next, fts_open, geo, ie, ie_figures
+from focalcal.experiments import (
+    cpe,
+    fts,
+    fts_next,
+    fts_open,
+    geo,
+    ie,
+    ie_figures,
+    ie_recipe,
+)
 from focalcal.experiments.base import SCALES, Analysis, Experiment, Finding, Material, Result
-from focalcal.experiments.document import reproduction_text
+from focalcal.experiments.document import refresh, reproduction_text
 from focalcal.experiments.runner import reproduce
 from focalcal.experiments.runs import Run
 from focalcal.experiments.store import Store
 
 EXPERIMENTS: dict[str, Experiment] = {
     e.name: e
-    for module in (ie, ie_figures, fts, fts_open, fts_next, cpe, geo)
+    for module in (ie, ie_recipe, ie_figures, fts, fts_open, fts_next, cpe, geo)
     for e in module.EXPERIMENTS
 }
 """Name on the command line to experiment, in the papers' order."""
@@ -28,6 +37,7 @@ __all__ = [
     "Result",
     "Run",
     "Store",
+    "refresh",
     "reproduce",
     "reproduction_text",
 ]

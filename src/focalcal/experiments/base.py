@@ -10,9 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from focalcal.experiments.runs import Run
-from focalcal.figures import Panel
+from focalcal.figures import Panel, Table
+from focalcal.metrics import Estimate
 
 SCALES = ("smoke", "lite", "paper")
+STORED = "stored"
+"""What a result made of stored runs is called in place of a scale."""
 MARGIN = 0.25
 """A trained network agrees with a printed value up to its own interval and this share of it."""
 
@@ -22,7 +25,9 @@ class Finding:
     """One number: ours with its interval and sample size, beside the paper's where it has one.
 
     tolerance: how far the two may lie apart; without it the paper's value, give or take
-    `MARGIN` of itself, has to meet our interval. `reason` says why `ours` is None.
+    `MARGIN` of itself, has to meet our interval. `reason` says why `ours` is None. `setting` says
+    what the paper had where ours is not the same (its network, its epochs): then values are similar
+    or unlike, no more.
     """
 
     what: str
@@ -33,10 +38,23 @@ class Finding:
     n: int | None = None
     tolerance: float | None = None
     reason: str = ""
+    setting: str = ""
+
+    @classmethod
+    def percent(cls, what: str, e: Estimate, paper: float | None = None, **more: Any) -> Finding:
+        """An estimate in percent with its interval and n; no value where it is undefined.
+
+        >>> Finding.percent("ECE %", Estimate(0.02, 0.01, 0.03, 100)).high
+        3.0
+        """
+        if not math.isfinite(e.value):
+            return cls(what, None, paper, n=e.n, reason="undefined: no such sample", **more)
+        ends = (100 * e.low, 100 * e.high) if math.isfinite(e.low) else (None, None)
+        return cls(what, 100 * e.value, paper, *ends, e.n, **more)
 
     @property
     def verdict(self) -> str:
-        """agrees, differs, not run, or measured where the paper prints no number.
+        """agrees, differs, similar, unlike, not run, or measured where the paper has no number.
 
         >>> Finding("T", ours=0.7744, paper=0.78, tolerance=0.005).verdict
         'differs'
@@ -52,6 +70,8 @@ class Finding:
             high = self.ours if self.high is None else self.high
             slack = MARGIN * abs(self.paper)
             near = low - slack <= self.paper <= high + slack
+        if self.setting:
+            return "similar" if near else "unlike"
         return "agrees" if near else "differs"
 
     def to_dict(self) -> dict[str, Any]:
@@ -70,11 +90,15 @@ class Finding:
 
 @dataclass(frozen=True)
 class Analysis:
-    """What the runs say: numbers, a short written conclusion, and panels to draw."""
+    """What the runs say: numbers, a short written conclusion, and panels to draw.
+
+    tables: the numbers arranged to be read, where one finding a line would be too many.
+    """
 
     findings: tuple[Finding, ...]
     conclusion: str
     panels: tuple[Panel, ...] = ()
+    tables: tuple[Table, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -134,6 +158,7 @@ class Result:
     comparable: bool
     runs: tuple[str, ...] = ()
     provenance: dict[str, Any] = field(default_factory=dict)
+    tables: tuple[Table, ...] = ()
     panels: tuple[Panel, ...] = field(default=(), compare=False)
 
     def to_dict(self) -> dict[str, Any]:
@@ -141,9 +166,18 @@ class Result:
         plain = {
             f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "panels"
         }
-        return plain | {"findings": [f.to_dict() for f in self.findings], "runs": list(self.runs)}
+        return plain | {
+            "findings": [f.to_dict() for f in self.findings],
+            "runs": list(self.runs),
+            "tables": [dataclasses.asdict(t) for t in self.tables],
+        }
 
     @classmethod
     def from_dict(cls, record: dict[str, Any]) -> Result:
         findings = tuple(Finding.from_dict(f) for f in record["findings"])
-        return cls(**(record | {"findings": findings, "runs": tuple(record["runs"])}))
+        tables = tuple(
+            Table(t["title"], tuple(t["columns"]), tuple(map(tuple, t["rows"])))
+            for t in record.get("tables", ())
+        )
+        listed = {"findings": findings, "runs": tuple(record["runs"]), "tables": tables}
+        return cls(**(record | listed))

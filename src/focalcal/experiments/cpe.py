@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
+from focalcal.errors import InputError
 from focalcal.experiments import published
 from focalcal.experiments.base import Analysis, Experiment, Finding, Material
-from focalcal.experiments.settings import SMOKE, Settings
+from focalcal.experiments.published import Network
+from focalcal.experiments.settings import SMOKE, Settings, is_published
+from focalcal.figures import Table
 from focalcal.figures import cpe as figures
-from focalcal.maps import focal_log_map, focal_map, inverse_focal_map
+from focalcal.maps import focal_map, inverse_focal_map
 from focalcal.metrics import evaluate
 
 
@@ -56,27 +59,48 @@ def _many_classes(material: Material) -> Analysis:
     return Analysis(findings, text, tuple(figures.confidence_of_minimiser()))
 
 
-def _psi_trained(material: Material) -> Analysis:
-    run = next(r for r in material.runs if r.gamma)
-    z, y = run.test.as_logits(), run.test.labels
-    stages = {
-        "as trained": run.test.probabilities(),
-        f"through Ψ, γ = {run.gamma:g}": np.exp(focal_log_map(z, run.gamma)),
-    }
-    found = {k: evaluate(y, p, resamples=200) for k, p in stages.items()}
-    findings = [
-        Finding(f"{name}, {k}", scale * e[m].value, None, scale * e[m].low, scale * e[m].high, e.n)
-        for k, e in found.items()
-        for name, m, scale in (("ECE %", "ece", 100), ("NLL", "nll", 1))
+def trained_networks(material: Material) -> list[tuple[Network, float | None]]:
+    """The runs as networks, each with the γ it was trained with (None: no single γ)."""
+    return [
+        (Network(run.label, run.calibration, run.test, np.arange(run.test.n)), run.gamma)
+        for run in material.runs
     ]
-    before, after = (e["ece"].value for e in found.values())
-    better = "brings it to" if after < before else "makes it"
-    text = (
-        f"{run.label}: trained with γ = {run.gamma:g} the ECE is {100 * before:.2f} %; Ψ {better} "
-        f"{100 * after:.2f} % without fitting anything, and without touching the accuracy."
-    )
-    panels = figures.psi_trained({k: e.reliability for k, e in found.items()})
-    return Analysis(tuple(findings), text, tuple(panels))
+
+
+def _psi_trained(material: Material) -> Analysis:
+    findings, parts, rows, panels = [], [], [], []
+    for net, gamma in trained_networks(material):
+        if not gamma:
+            continue
+        y = net.test.labels
+        stages = published.calibrated(net, gammas=(gamma,))
+        found = {k: evaluate(y, np.exp(log_q), resamples=200) for k, log_q in stages.items()}
+        psi = f"Ψ, γ = {gamma:g}"
+        for k, e in found.items():
+            findings += [
+                Finding.percent(f"ECE %, {net.name}, {k}", e["ece"]),
+                Finding(
+                    f"NLL, {net.name}, {k}", e["nll"].value, None, e["nll"].low, e["nll"].high, e.n
+                ),
+            ]
+        before, after, gap = found["as they are"], found[psi], found[psi]["confidence_gap"].value
+        better = "brings it to" if after["ece"].value < before["ece"].value else "makes it"
+        parts.append(
+            f"{net.name}: trained with γ = {gamma:g} the ECE is {100 * before['ece'].value:.2f} %; "
+            f"Ψ {better} {100 * after['ece'].value:.2f} % without fitting anything (confidence − "
+            f"accuracy {100 * before['confidence_gap'].value:+.1f} → {100 * gap:+.1f} points), "
+            f"temperature scaling {100 * found['temperature']['ece'].value:.2f} %"
+        )
+        cells = [f"{100 * e['ece'].value:.2f} / {e['nll'].value:.4f}" for e in found.values()]
+        rows.append((net.name, *cells))
+        panels += figures.psi_trained({f"γ = {gamma:g}, {k}": found[k].reliability for k in found})
+    if not findings:
+        reason = "no run trained with focal loss of one γ"
+        return Analysis((Finding("Ψ", reason=reason),), f"Not run: {reason}.")
+    columns = ("network", "as they are", "temperature", "Ψ of the training γ", "focal temperature")
+    table = Table("ECE % / NLL on the test set", columns, tuple(rows))
+    text = "; ".join(parts) + ". The accuracy is untouched throughout."
+    return Analysis(tuple(findings), text, tuple(panels), (table,))
 
 
 def _psi_recipes(scale: str) -> dict[str, Settings]:
@@ -90,28 +114,61 @@ def _human(material: Material) -> Analysis:
     """−Σ_k h_k ln q_k against the human label distribution h, for each way to calibrate q."""
     counts = published.human_counts(material.data)
     if counts is None:
-        return published.absent("the human label counts and logits of CIFAR-10")
+        return published.absent("the human label counts of CIFAR-10")
     share = counts / counts.sum(axis=1, keepdims=True)
-    findings, wins = [], []
+    floor = float(-(share * np.log(np.where(share > 0, share, 1))).sum(axis=1).mean())
+    nets: list[tuple[Network, tuple[float, ...]]] = [
+        (net, (gamma,) if gamma else ()) for net, gamma in trained_networks(material)
+    ]
     for net in published.networks(material.data, n_classes=10, calibration=True):
-        scores = {}
-        for name, log_q in published.calibrated(net, gammas=(1.0, 3.0)).items():
-            each = -(share * log_q).sum(axis=1)
-            half = 1.96 * each.std() / len(each) ** 0.5
-            scores[name] = float(each.mean())
-            what = f"human log-loss, {net.name}, {name}"
-            findings.append(
-                Finding(what, scores[name], None, scores[name] - half, scores[name] + half, net.n)
-            )
-        focal = min(v for k, v in scores.items() if k.startswith("Ψ"))
-        wins.append((net.name, scores["temperature"], focal))
-    floor = -(share * np.log(np.where(share > 0, share, 1))).sum(axis=1).mean()
-    findings.append(Finding("entropy of the human labels", float(floor), n=len(share)))
-    text = "; ".join(
-        f"{name}: Ψ alone {focal:.4f} against temperature scaling {t:.4f}"
-        for name, t, focal in wins
+        nets.append((net, (1.0, 3.0)))
+    findings, rows, parts = [], [], []
+    for net, gammas in nets:
+        _check_order(net, counts)
+        each = {
+            name: -(share * log_q).sum(axis=1)
+            for name, log_q in published.calibrated(net, gammas).items()
+        }
+        findings += [_mean(f"human log-loss, {net.name}, {k}", v) for k, v in each.items()]
+        for name in each:
+            if name.startswith("Ψ"):
+                gap = _mean(
+                    f"{name} less temperature, {net.name}", each[name] - each["temperature"]
+                )
+                findings.append(gap)
+                parts.append(
+                    f"{net.name}: {name} {gap.ours:+.3f} [{gap.low:+.3f}, {gap.high:+.3f}]"
+                )
+        alone = ", ".join(f"{v.mean():.4f}" for k, v in each.items() if k.startswith("Ψ")) or "—"
+        known = [f"{each[k].mean():.4f}" for k in ("as they are", "temperature")]
+        rows.append((net.name, *known, alone, f"{each['focal temperature'].mean():.4f}"))
+    findings.append(Finding("entropy of the human labels", floor, n=len(share)))
+    text = (
+        "Log-loss against the distribution of about 51 human labels per test image, the lower the "
+        f"better; its floor is their entropy, {floor:.4f}. Ψ alone less temperature scaling, "
+        f"paired, positive is worse: {'; '.join(parts) or 'no network with one γ'}."
     )
-    return Analysis(tuple(findings), f"Human log-loss, the lower the better. {text}.")
+    columns = ("network", "as they are", "temperature", "Ψ alone", "focal temperature")
+    return Analysis(tuple(findings), text, tables=(Table("human log-loss", columns, tuple(rows)),))
+
+
+def _mean(what: str, values: np.ndarray) -> Finding:
+    """A mean with its normal 95 % interval."""
+    mean, half = float(values.mean()), float(1.96 * values.std() / len(values) ** 0.5)
+    return Finding(what, mean, None, mean - half, mean + half, len(values))
+
+
+def _check_order(net: Network, counts: np.ndarray) -> None:
+    """People agree with 99 % of the labels; in another order of the images they would with 10 %."""
+    if net.n != len(counts) or np.mean(counts.argmax(axis=1) == net.test.labels) < 0.9:
+        raise InputError(
+            f"expected the predictions of {net.name} for the {len(counts)} CIFAR-10 test images in "
+            "the official order, got another; predict the whole test set"
+        )
+
+
+def _accepts_cifar(settings: Settings) -> bool:
+    return settings["dataset"] == "cifar10" and is_published(settings)
 
 
 EXPERIMENTS: tuple[Experiment, ...] = (
@@ -133,6 +190,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         "Ψ turns the focal network's output into class-posterior probabilities",
         _psi_trained,
         _psi_recipes,
+        lambda s: _accepts_cifar(s) and s["loss"].startswith("fl-"),
         made_up=True,
     ),
     Experiment(
@@ -140,6 +198,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         "Does Ψ recover the human label distribution?",
         "an open question: p(y|x) is known here from about 51 people per image",
         _human,
+        accepts=_accepts_cifar,
         files=(published.HUMAN, published.GOLDEN),
     ),
 )

@@ -11,10 +11,11 @@ from focalcal.calibrators import FocalTemperatureScaling, TemperatureScaling
 from focalcal.calibrators.focal import TEMPERATURES
 from focalcal.experiments import published
 from focalcal.experiments.base import Analysis, Experiment, Finding, Material
+from focalcal.experiments.ie_grid import seeds
 from focalcal.experiments.reference import number, rows
 from focalcal.experiments.runs import fitted, measured
 from focalcal.experiments.settings import BASES, TINY, Settings, is_published, with_losses
-from focalcal.figures import Panel
+from focalcal.figures import Panel, Table
 from focalcal.figures import fts as figures
 from focalcal.maps import (
     closest_temperature,
@@ -45,12 +46,13 @@ def _table1(material: Material) -> Analysis:
         (r["dataset"], r["training_loss"], r["calibrator"]): r
         for r in rows("focal_temperature_scaling")
     }
-    findings, better = [], []
+    findings, better, shown = [], [], []
     for run in material.runs:
         loss = SAME.get(run.loss, run.loss)
         if loss not in LOSSES:
             continue
-        scores = {}
+        scores, cells = {}, []
+        setting = "" if run.settings["model"] == "resnet50" else "resnet50"
         for metric, scale, column, t_column in (
             ("nll", 1, "logloss", "T_logloss"),
             ("adaptive_ece", 100, "ece%_equal_mass15", "T_ece"),
@@ -75,15 +77,20 @@ def _table1(material: Material) -> Analysis:
                         scale * e.low,
                         scale * e.high,
                         e.n,
+                        setting=setting if paper.get(column) else "",
                     )
                 )
+                cells.append(f"{scale * e.value:.4g} ({at.split(';')[0]})")
+        shown.append((run.label, *cells))
         better.append(scores["adaptive_ece", "fts"] < scores["adaptive_ece", "ts"])
     text = (
         f"Focal temperature scaling has the lower equal-mass ECE for {sum(better)} of "
         f"{len(better)} networks. Its grid contains no γ = 0, so temperature scaling is not among "
         "its choices."
     )
-    return Analysis(tuple(findings), text)
+    columns = ("run", "log-loss, ts", "log-loss, fts", "equal-mass ECE %, ts", "ECE %, fts")
+    table = Table("test set; parameters chosen on the calibration set", columns, tuple(shown))
+    return Analysis(tuple(findings), text + seeds(material.runs), tables=(table,))
 
 
 def _table1_recipes(scale: str) -> dict[str, Settings]:
@@ -172,6 +179,17 @@ def _figure7(material: Material) -> Analysis:
     return Analysis(tuple(findings), text, tuple(panels))
 
 
+QUANTITIES = (
+    "slope of T on γ",
+    "T at γ = 0 on the line",
+    "largest distance of the best T from the line, γ ≤ 1",
+    "γ of the grid's optimum",
+    "T of the grid's optimum",
+    "equal-mass ECE % of the grid's optimum",
+    "equal-mass ECE % of the line's optimum",
+)
+
+
 def landscape_analysis(
     name: str, logits: np.ndarray, labels: np.ndarray
 ) -> tuple[list[Finding], list[Panel]]:
@@ -182,17 +200,14 @@ def landscape_analysis(
     best = found.temperatures[found.errors.argmin(axis=1)]
     line = found.offset + found.slope * found.gammas
     apart = float(np.abs(best - line)[found.gammas <= 1].max())
-    values = {
-        "slope of T on γ": found.slope,
-        "T at γ = 0 on the line": found.offset,
-        "largest distance of the best T from the line, γ ≤ 1": apart,
-        "γ of the grid's optimum": found.grid[0],
-        "T of the grid's optimum": found.grid[1],
-    }
-    for search, (gamma, t) in (("grid", found.grid), ("line", found.line)):
-        error = adaptive_ece(labels, np.exp(focal_log_map(logits / t, gamma)))
-        values[f"equal-mass ECE % of the {search}'s optimum"] = 100 * error
-    findings = [Finding(f"{k}, {name}", float(v), n=len(labels)) for k, v in values.items()]
+    errors = [
+        100 * adaptive_ece(labels, np.exp(focal_log_map(logits / t, gamma)))
+        for gamma, t in (found.grid, found.line)
+    ]
+    values = (found.slope, found.offset, apart, *found.grid, *errors)
+    findings = [
+        Finding(f"{k}, {name}", float(v), n=len(labels)) for k, v in zip(QUANTITIES, values)
+    ]
     points = {"grid": found.grid, "line": found.line}
     shown = (found.gammas, found.temperatures, found.errors, points)
     return findings, figures.figure8(*shown, (found.offset, found.slope), title=name)
@@ -200,7 +215,7 @@ def landscape_analysis(
 
 def _figure8(material: Material) -> Analysis:
     findings, panels = [], []
-    for name, part in _calibration_parts(material)[:6]:
+    for name, part in _calibration_parts(material)[:8]:
         numbers, drawn = landscape_analysis(name, part.as_logits(), part.labels)
         findings += numbers
         panels += drawn
@@ -208,7 +223,19 @@ def _figure8(material: Material) -> Analysis:
         "Low calibration errors form a valley along a nearly straight line in (γ, T): the larger "
         "γ_ev, the larger the T that goes with it. Why: see fts/open2."
     )
-    return Analysis(tuple(findings), text, tuple(panels))
+    return Analysis(tuple(findings), text, tuple(panels), landscape_table(findings))
+
+
+def landscape_table(findings: list[Finding]) -> tuple[Table, ...]:
+    """The numbers of `landscape_analysis` with a row per network."""
+    by_network: dict[str, dict[str, float]] = {}
+    for f in findings:
+        quantity, name = next(
+            (q, f.what.removeprefix(f"{q}, ")) for q in QUANTITIES if f.what.startswith(f"{q}, ")
+        )
+        by_network.setdefault(name, {})[quantity] = f.ours
+    rows_ = tuple((name, *(f"{v:.3g}" for v in d.values())) for name, d in by_network.items())
+    return (Table("calibration set", ("network", *QUANTITIES), rows_),) if rows_ else ()
 
 
 def _calibration_parts(material: Material) -> list[tuple[str, published.Predictions]]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from focalcal._arrays import softmax
 from focalcal.experiments.base import Analysis, Experiment, Finding, Material
+from focalcal.experiments.ie_grid import seeds
 from focalcal.experiments.runs import Run
 from focalcal.experiments.settings import (
     BASES,
@@ -14,40 +15,64 @@ from focalcal.experiments.settings import (
     is_published,
     with_losses,
 )
+from focalcal.figures import Curve, Curves
 from focalcal.figures import ie as figures
 from focalcal.maps import gamma_for_probability, inverse_focal_map
 from focalcal.metrics import reliability
 
 
-def _last(run: Run, part: str, name: str) -> float | None:
-    traced = [row for row in run.rows if part in row]
-    return traced[-1][part].get(name) if traced else None
+def _traced(run: Run) -> list[dict[str, Any]]:
+    return [row for row in run.rows if "test" in row]
 
 
-def _trace_findings(run: Run, names: tuple[str, ...]) -> list[Finding]:
-    return [
-        Finding(f"last epoch, test {name}, {run.label}", _last(run, "test", name), n=run.test.n)
-        for name in names
-    ]
+def _ends(run: Run, names: tuple[str, ...]) -> list[Finding]:
+    """Numbers of the finished network on the test set, with intervals."""
+    found = []
+    for name in names:
+        e = run.before[name]
+        what = f"test {name.replace('_', ', ')}, {run.label}"
+        if name == "ece":
+            found.append(Finding.percent(f"test ECE %, {run.label}", e))
+        else:
+            found.append(Finding(what, e.value, None, e.low, e.high, e.n))
+    return found
+
+
+SPLIT = ("nll_right", "nll_wrong", "entropy_right", "entropy_wrong")
 
 
 def _fig1(material: Material) -> Analysis:
     run = material.by_loss()["ce"]
-    findings = _trace_findings(run, ("nll", "nll_right", "nll_wrong", "entropy_wrong"))
-    right, wrong = (_last(run, "test", f"nll_{g}") or 0.0 for g in ("right", "wrong"))
+    findings = _ends(run, ("nll", *SPLIT))
+    rows = _traced(run)
+    low = min(rows, key=lambda row: row["test"]["nll"])
+    last = rows[-1]
+    columns = {"all": "nll", "right": "nll_right", "wrong": "nll_wrong"}
+    for group, name in columns.items():
+        for at in (low, last):
+            what = f"test NLL, {group}, epoch {at['epoch']}"
+            findings.append(Finding(what, at["test"][name], n=at["test"]["n"]))
+    share = last["test"]["error"] * (last["test"]["nll_wrong"] or 0) / last["test"]["nll"]
     text = (
-        f"NLL of wrong test samples ends at {wrong:.2f}, of right ones at {right:.2f}: the curve "
-        "of the whole is that of the mistakes."
+        f"{run.label}: the test NLL is lowest at epoch {low['epoch']} ({low['test']['nll']:.3f}) "
+        f"and ends at {last['test']['nll']:.3f}. That of the wrong samples goes from "
+        f"{_text(low['test']['nll_wrong'])} to {_text(last['test']['nll_wrong'])}, that of the "
+        f"right ones from {_text(low['test']['nll_right'])} to "
+        f"{_text(last['test']['nll_right'])}; at the end the mistakes, "
+        f"{100 * last['test']['error']:.1f} % of the samples, make {100 * share:.0f} % of the NLL."
     )
     return Analysis(tuple(findings), text, tuple(figures.figure1(run.rows)))
+
+
+def _text(value: float | None) -> str:
+    return "none" if value is None else f"{value:.3f}"
 
 
 def _fig2(material: Material) -> Analysis:
     run = material.by_loss()["ce"]
     bins = run.snapshot_bins()
     if not bins:
-        reason = "the run kept no snapshots of its training set (setting `snapshots`)"
-        return Analysis((Finding("training confidence", reason=reason),), "Not run.")
+        return _fig2_traces(run)
     findings = tuple(
         Finding(
             f"mean training confidence, epoch {epoch}, {run.label}",
@@ -60,17 +85,55 @@ def _fig2(material: Material) -> Analysis:
     return Analysis(findings, text, tuple(figures.figure2(bins)))
 
 
+def _fig2_traces(run: Run) -> Analysis:
+    """Without snapshots there are no bins, but the traces hold the means."""
+    rows = _traced(run)
+    if not rows:
+        reason = "the run kept neither snapshots of its training set nor traces"
+        return Analysis((Finding("training confidence", reason=reason),), f"Not run: {reason}.")
+    findings = []
+    for epoch in (10, 100, 200, 350):
+        near = min(rows, key=lambda row: abs(row["epoch"] - epoch))
+        for name in ("error", "confidence"):
+            what = f"training {name}, epoch {near['epoch']}, {run.label}"
+            findings.append(Finding(what, near["train"][name], n=near["train"]["n"]))
+    findings = list(dict.fromkeys(findings))
+    learned = next((r for r in rows if r["train"]["error"] < 1e-3), None)
+    last = rows[-1]
+    text = "Means over training samples; bins were not kept (setting `snapshots`). "
+    if learned is None:
+        text += f"The training error never falls below 0.1 % (last {last['train']['error']:.4f})."
+    else:
+        text += (
+            f"The training error is below 0.1 % from epoch {learned['epoch']}, with mean "
+            f"confidence {learned['train']['confidence']:.4f} and NLL "
+            f"{learned['train']['nll']:.4f}; at epoch {last['epoch']} they are "
+            f"{last['train']['confidence']:.4f} and {last['train']['nll']:.4f}."
+        )
+    curves = tuple(
+        Curve(name, *figures.trace(rows, name, "train")) for name in ("confidence", "error")
+    )
+    return Analysis(tuple(findings), text, (Curves("training set", "epoch", "mean", curves),))
+
+
 def _fig3(material: Material) -> Analysis:
-    runs = material.by_loss()
-    names = ("ece", "nll", "entropy_wrong")
-    findings = [f for run in runs.values() for f in _trace_findings(run, names)]
+    runs = dict(sorted(material.by_loss().items(), key=lambda item: item[1].gamma or 0))
+    findings = [f for run in runs.values() for f in _ends(run, ("ece", "nll", *SPLIT))]
     norms = {k: r.rows[-1].get("last_layer_norm") for k, r in runs.items()}
     findings += [
         Finding(f"norm of the last layer, {runs[k].label}", v) for k, v in norms.items() if v
     ]
-    text = "Last-layer weight norms: " + ", ".join(f"{k} {v:.2f}" for k, v in norms.items() if v)
+    parts = []
+    for name, unit in (("nll", "NLL"), ("entropy_wrong", "entropy when wrong")):
+        parts.append(
+            f"{unit}: " + ", ".join(f"{k} {r.before[name].value:.3f}" for k, r in runs.items())
+        )
+    parts.append(
+        "norm of the last layer: " + ", ".join(f"{k} {v:.2f}" for k, v in norms.items() if v)
+    )
+    text = "At the end, on the test set. " + "; ".join(parts) + "." + seeds(material.runs)
     panels = figures.figure3({k: r.rows for k, r in runs.items()})
-    return Analysis(tuple(findings), text + ".", tuple(panels))
+    return Analysis(tuple(findings), text, tuple(panels))
 
 
 def _fig4a(material: Material) -> Analysis:
@@ -105,14 +168,16 @@ def _fig4(material: Material) -> Analysis:
 def _fig5(material: Material) -> Analysis:
     runs = material.by_loss()
     findings = [
-        Finding(f"ECE %, {r.label}, {stage}", 100 * e.value, None, 100 * e.low, 100 * e.high, e.n)
+        Finding.percent(f"ECE %, {r.label}, {stage}", e)
         for r in runs.values()
         for stage, e in (("pre", r.before["ece"]), ("post", r.after["ece"]))
     ]
     before = {k: r.before.reliability for k, r in runs.items()}
     after = {k: r.after.reliability for k, r in runs.items()}
     gaps = ", ".join(f"{k} {100 * r.before['confidence_gap'].value:+.1f}" for k, r in runs.items())
-    text = f"Confidence minus accuracy before scaling, in points: {gaps}."
+    ends = ", ".join(f"{k} {100 * r.after['ece'].value:.2f}" for k, r in runs.items())
+    text = f"Confidence minus accuracy before scaling, in points: {gaps}. ECE % after: {ends}."
+    text += seeds(material.runs)
     return Analysis(tuple(findings), text, tuple(figures.figure5(before, after)))
 
 
@@ -159,7 +224,11 @@ def _fig8(material: Material) -> Analysis:
         for stage, by in stages.items()
         for k, b in by.items()
     ]
-    text = "Temperature scaling empties the top bin for cross-entropy; compare Table 6."
+    left = ", ".join(
+        f"{k} {100 * stages['before'][k].share[-1]:.0f} → {100 * b.share[-1]:.0f} %"
+        for k, b in stages["after T"].items()
+    )
+    text = f"Share of the test set above .98, before → after scaling: {left}; compare Table 6."
     return Analysis(tuple(findings), text, tuple(figures.figure8(stages)))
 
 

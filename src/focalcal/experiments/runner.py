@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from focalcal._files import write_text
-from focalcal.errors import FileFormatError, FocalcalError, InputError, MissingExtraError
+from focalcal.errors import FocalcalError, InputError, MissingExtraError
 from focalcal.experiments import published
 from focalcal.experiments.base import SCALES, Experiment, Finding, Material, Result
 from focalcal.experiments.runs import STAND_INS, Run, content_key
@@ -49,10 +49,11 @@ def reproduce(
         tell(label)
         try:
             runs.append(_trained(settings, out / "runs" / scale, data, device, experiment))
-        except (FileFormatError, InputError) as error:
-            if settings["dataset"] in STAND_INS:
+        except FocalcalError as error:
+            if settings["dataset"] in STAND_INS or isinstance(error, MissingExtraError):
                 raise
-            missing[label] = str(error)
+            # Without the advice that follows: it names folders of this machine.
+            missing[label] = str(error).split(";")[0]
     if missing and not runs:
         reason = next(iter(missing.values()))
         raise InputError(f"expected data for {experiment.name}, none of its runs began: {reason}")
@@ -77,6 +78,7 @@ def analysed(experiment: Experiment, material: Material) -> Result:
         comparable=experiment.made_up or not any(run.stand_in for run in material.runs),
         runs=tuple(run.label for run in material.runs),
         provenance=provenance(),
+        tables=found.tables,
         panels=found.panels,
     )
 

@@ -83,7 +83,8 @@ class Run:
         text = f"{s['dataset']} {self.network} {self.loss}, {s['epochs']} epochs"
         text += f", {s.get('origin') or 'seed ' + str(s['seed'])}"
         if s["dataset"] not in IMAGES:
-            return text
+            length = (s.get("data_settings") or {}).get("length")
+            return text if length is None else f"{text}, length {length}"
         clip = s.get("clip_norm", 2.0)
         if (s.get("reduction", "sum"), clip) != ("sum", 2.0):
             text += f", {s['reduction']} loss, " + (f"clipped at {clip:g}" if clip else "unclipped")

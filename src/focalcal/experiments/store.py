@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from focalcal import metrics
 from focalcal._files import atomic_path, write_text
 from focalcal._formats import read_table
 from focalcal.errors import FileFormatError
@@ -21,6 +22,9 @@ KEPT = (
     *("error", "nll", "brier", "ece", "adaptive_ece", "mce", "classwise_ece", "smooth_ece"),
     *("confidence_gap", "high_confidence_share", "high_confidence_accuracy"),
 )
+CHECKED = ("error", "nll", "brier", "ece", "adaptive_ece", "classwise_ece")
+ROUNDING = 5e-4
+"""Predictions are kept in half precision where none of `CHECKED` moves further than this."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,7 @@ class Store:
         s = run.settings
         key = content_key(s, {k: run.provenance.get(k) for k in ("commit", "date")})
         name = "-".join((s["dataset"], *run.network.split(), run.loss, f"s{s['seed']}", key[:6]))
+        rounding = _rounding(run.test)
         record = {
             "name": run.name,
             "recipe": s,
@@ -43,23 +48,27 @@ class Store:
             "temperature": run.temperature,
             "before": _kept(run.before),
             "after": _kept(run.after),
+            "rounding": rounding,
             "curvature": run.curvature,
             "snapshots": {
                 epoch: {name: table[name].tolist() for name in SNAPSHOT}
                 for epoch, table in run.snapshots.items()
             },
-            "traces": run.rows,
         }
         table = {}
+        kind = np.float16 if max(rounding.values()) <= ROUNDING else np.float32
         for part, found in (("calibration", run.calibration), ("test", run.test)):
-            # Half precision: three digits of a logit, a third of the size.
-            table[f"{part}_logits"] = np.asarray(found.as_logits()).astype(np.float16)
-            kind = np.uint8 if found.n_classes <= 256 else np.int64
-            table[f"{part}_labels"] = np.asarray(found.labels).astype(kind)
+            z = np.asarray(found.as_logits())
+            table[f"{part}_logits"] = (_half(z) if kind is np.float16 else z).astype(kind)
+            small = np.uint8 if found.n_classes <= 256 else np.int64
+            table[f"{part}_labels"] = np.asarray(found.labels).astype(small)
         with atomic_path(self.path / "trained" / f"{name}.npz") as temporary:
             np.savez_compressed(temporary, **table)
         path = self.path / "trained" / f"{name}.json"
-        write_text(path, json.dumps(record, indent=1, allow_nan=False) + "\n")
+        # A line for each epoch of the traces, which are most of the file.
+        rows = ",\n  ".join(json.dumps(_short(row), allow_nan=False) for row in run.rows)
+        head = json.dumps(record, indent=1, allow_nan=False).removesuffix("\n}")
+        write_text(path, f'{head},\n "traces": [\n  {rows}\n ]\n}}\n')
         return path
 
     def runs(self) -> list[Run]:
@@ -112,6 +121,28 @@ class Store:
 
     def _findings(self, name: str, scale: str) -> Path:
         return self.path / "findings" / f"{name}.{scale}.json"
+
+
+def _short(value: Any) -> Any:
+    """Numbers with six digits, which is more than a trace is good for."""
+    if isinstance(value, dict):
+        return {k: _short(v) for k, v in value.items()}
+    return float(f"{value:.6g}") if isinstance(value, float) else value
+
+
+def _rounding(test: Predictions) -> dict[str, float]:
+    """How far each of `CHECKED` moves when the logits are rounded to half precision."""
+    z = np.asarray(test.as_logits())
+    whole, half = (Predictions(logits=x).probabilities() for x in (z, _half(z)))
+    found = {}
+    for name in CHECKED:
+        metric = getattr(metrics, name)
+        found[name] = float(abs(metric(test.labels, half) - metric(test.labels, whole)))
+    return found
+
+
+def _half(z: np.ndarray) -> np.ndarray:
+    return z.clip(-65504, 65504).astype(np.float16).astype(np.float32)  # the largest there are
 
 
 def _kept(found: Evaluation) -> dict[str, Any]:

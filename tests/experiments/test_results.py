@@ -232,9 +232,11 @@ def test_figures_of_stored_runs_are_drawn_and_shown(store_path, tmp_path):
         store.add(_pretend(Run.from_folder(folder)))
     experiment = EXPERIMENTS["ie/fig1"]
     assert refresh(experiment, store, store.runs(), None)
+    (tmp_path / "summary.md").write_text("Said by hand.\n")
     text = reproduction_text([experiment], store, "../figures")
     assert "(../figures/ie/fig1.stored.png)" in text
     assert (tmp_path / "figures" / "ie" / "fig1.stored.png").is_file()
+    assert text.index("Said by hand.") < text.index("| name |")
 
 
 def test_what_could_not_run_is_listed():

@@ -46,10 +46,15 @@ VERDICTS = ("agrees", "differs", "similar", "unlike", "measured", "not run")
 def reproduction_text(
     experiments: Iterable[Experiment], store: Store, figures: str | None = None
 ) -> str:
-    """The whole document. `figures`: where the store's figures are, as seen from the document."""
+    """The whole document, with the store's summary.md, written by hand, on top.
+
+    figures: where the store's figures are, as seen from the document.
+    """
     stored = store.runs()
     results = [(e, _result(e, store, stored)) for e in experiments]
-    lines = [HEAD, "| name | what | verdict |", "|---|---|---|"]
+    summary = store.path / "summary.md"
+    lines = [HEAD, *([summary.read_text("utf-8")] if summary.is_file() else [])]
+    lines += ["| name | what | verdict |", "|---|---|---|"]
     lines += [f"| [{e.name}](#{_anchor(e)}) | {e.title} | {_summary(r)} |" for e, r in results]
     if stored:
         lines += ["", "## Stored runs", "", *RUNS_HEAD, *map(_run_row, stored)]

@@ -243,6 +243,16 @@ def _rivals(material: Material) -> Analysis:
     return Analysis(tuple(findings), text, tables=(table,))
 
 
+def _three(material: Material) -> list[Network]:
+    """Trained with cross-entropy, trained with focal loss, published; else the first there are."""
+    every = all_networks(material)
+    losses = [run.loss for run in material.runs]
+    picked = [losses.index(loss) for loss in ("ce", "fla-53") if loss in losses]
+    picked += [i for i in range(len(losses), len(every)) if i not in picked]
+    picked += [i for i in range(len(every)) if i not in picked]
+    return [every[i] for i in picked[:3]]
+
+
 def _generalisation(material: Material) -> Analysis:
     """Test NLL and equal-mass ECE when only n samples calibrate."""
     findings, curves = [], []
@@ -251,7 +261,8 @@ def _generalisation(material: Material) -> Analysis:
         "focal temperature": FocalTemperatureScaling,
         "focal temperature, grid by ECE": partial(FocalTemperatureScaling, "adaptive_ece"),
     }
-    for net in all_networks(material)[:3]:
+    networks = _three(material)
+    for net in networks:
         sizes = [n for n in (100, 300, 1000, 3000) if n <= net.calibration.n]
         for name, make in methods.items():
             values = []
@@ -278,7 +289,8 @@ def _generalisation(material: Material) -> Analysis:
     )
     text = (
         f"Mean test equal-mass ECE from {smallest} to {largest} calibration samples: {listed}. "
-        "Means over three draws of the calibration samples."
+        f"Means over three draws of the calibration samples and {len(networks)} networks: "
+        f"{'; '.join(net.name for net in networks)}."
     )
     panel = Curves("", "log₁₀ calibration samples", "equal-mass ECE, %", tuple(curves))
     return Analysis(tuple(findings), text, (panel,))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from focalcal import _blocks
-from focalcal._blocks import available_cores, map_blocks
+from focalcal._blocks import available_cores, map_blocks, one_thread
 
 
 @pytest.mark.parametrize(("n", "size"), [(0, 4), (1, 4), (4, 4), (10, 4), (1000, 7)])
@@ -26,3 +28,15 @@ def test_cores(monkeypatch):
     assert available_cores() >= 1
     monkeypatch.delattr(_blocks.os, "sched_getaffinity", raising=False)
     assert available_cores() >= 1
+
+
+def test_one_thread_works_alone():
+    """Within it blocks run on the calling thread; outside nothing is left of it."""
+    here = threading.get_ident()
+    with one_thread():
+        assert set(map_blocks(lambda _: threading.get_ident(), 100, 10)) == {here}
+        with one_thread():
+            pass
+        assert set(map_blocks(lambda _: threading.get_ident(), 100, 10)) == {here}
+    if available_cores() > 1:
+        assert here not in map_blocks(lambda _: threading.get_ident(), 100, 10)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 T = TypeVar("T")
+
+_here = threading.local()
 
 MAX_THREADS = 4
 """Past this the work is bound by memory bandwidth, not by cores."""
@@ -23,11 +27,21 @@ def map_blocks(function: Callable[[slice], T], n: int, size: int) -> list[T]:
     """
     blocks = [slice(start, min(start + size, n)) for start in range(0, n, size)]
     threads = min(available_cores(), MAX_THREADS, len(blocks) // 2)
-    if threads < 2:
+    if threads < 2 or getattr(_here, "alone", False):
         return [function(block) for block in blocks]
     # A pool per call costs 0.1 ms and, unlike a shared one, survives a fork of the process.
     with ThreadPoolExecutor(threads) as pool:
         return list(pool.map(function, blocks))
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """`map_blocks` of this thread works alone: for callers that already use every core."""
+    before, _here.alone = getattr(_here, "alone", False), True
+    try:
+        yield
+    finally:
+        _here.alone = before
 
 
 def available_cores() -> int:

@@ -149,6 +149,7 @@ def column_to_numpy(column: Any, where: str) -> np.ndarray:
         row = int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
         raise FileFormatError(f"{where} has a null at row {row}; fill or drop it")
     kind = column.type
+    fixed = pyarrow.types.is_fixed_size_list(kind)
     if pyarrow.types.is_list(kind) or pyarrow.types.is_large_list(kind):
         lengths = np.diff(column.offsets.to_numpy())
         if len(lengths) and (lengths != lengths[0]).any():
@@ -158,13 +159,15 @@ def column_to_numpy(column: Any, where: str) -> np.ndarray:
                 f"got {lengths[row]} at row {row}"
             )
         width = int(lengths[0]) if len(lengths) else 0
-    elif pyarrow.types.is_fixed_size_list(kind):
+    elif fixed:
         width = kind.list_size
     else:
         _check_number_type(kind, where)
         return column.to_numpy(zero_copy_only=False)
     _check_number_type(kind.value_type, where)
-    values = column.flatten()
+    # Lists of one length and no nulls lie side by side: a view, where flatten() would copy.
+    start = column.offset * width if fixed or not len(column) else column.offsets[0].as_py()
+    values = column.values.slice(start, len(column) * width)
     if values.null_count:
         at = int(np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False))[0])
         raise FileFormatError(f"{where} has a null at row {at // width}, entry {at % width}")

@@ -18,6 +18,7 @@ from focalcal.errors import InputError
 
 _BLOCK = 1 << 18  # smaller blocks spend more time handing the interpreter lock around than counting
 _FINE = 1024
+_COMPARED = 1 << 19  # (value, edge) pairs compared at a time, one byte each
 _FEW_EDGES = 48
 """Up to here, counting the edges below each value in SIMD beats a binary search."""
 
@@ -189,36 +190,46 @@ def bin_samples(confidence: Any, correct: Any, edges: Any, weights: Any = None) 
     return Bins(edges, counts, sums, hits)
 
 
-def sort_samples(confidence: np.ndarray, correct: np.ndarray) -> np.ndarray:
-    """Samples in the order of their confidence, one integer each: its bits, then `correct`.
+@dataclasses.dataclass(frozen=True)
+class SortedSamples:
+    """Confidences in order (N,), and them and their correctness as float64 (N+1,), a zero last."""
 
-    confidence: (N,) float32 or float64 ≥ 0; correct: (N,) bool. For such floats the order of the
-    bits is the order of the numbers.
+    confidence: np.ndarray
+    mass: np.ndarray
+    hits: np.ndarray
+
+
+def sort_samples(confidence: np.ndarray, correct: np.ndarray) -> SortedSamples:
+    """Samples in the order of their confidence.
+
+    confidence: (N,) float32 or float64 in [0, 1]; correct: (N,) bool. The order of the bits of such
+    floats is the order of the numbers, so one sort of integers with one more bit carries both.
     """
     keys = confidence.view(f"i{confidence.itemsize}") << 1
     keys |= correct
     keys.sort()
-    return keys
+    mass, hits = np.zeros(len(keys) + 1), np.zeros(len(keys) + 1)
+    hits[:-1] = keys & 1
+    keys >>= 1
+    ordered = keys.view(confidence.dtype)
+    mass[:-1] = ordered
+    return SortedSamples(ordered, mass, hits)
 
 
-def bin_sorted(keys: np.ndarray, edges: np.ndarray) -> Bins:
-    """`bin_samples` of what `sort_samples` returned: one search per edge, not one per sample.
+def bin_sorted(samples: SortedSamples, edges: np.ndarray) -> Bins:
+    """`bin_samples` of sorted samples: one search per edge, not one per sample.
 
-    >>> keys = sort_samples(np.array([0.8, 0.2, 0.6]), np.array([True, False, True]))
-    >>> bin_sorted(keys, equal_width_edges(2)).correct_sums
+    >>> samples = sort_samples(np.array([0.8, 0.2, 0.6]), np.array([True, False, True]))
+    >>> bin_sorted(samples, equal_width_edges(2)).correct_sums
     array([0., 2.])
     """
-    kind = f"f{keys.itemsize}"
-    inner = edges[1:-1].astype(kind).view(keys.dtype) << 1
-    starts = np.concatenate(([0], np.searchsorted(keys, inner | 1, side="right"), [len(keys)]))
-    counts = np.diff(starts)
+    x = samples.confidence
+    at = np.searchsorted(x, edges[1:-1].astype(x.dtype), side="right")
+    starts = np.concatenate(([0], at, [len(x)]))
+    counts = np.diff(starts).astype(np.float64)
     # The last zero keeps every start inside the array; empty bins come out as a neighbour.
-    keys = np.append(keys, keys.dtype.type(0))
-    sums = np.add.reduceat((keys >> 1).view(kind), starts, dtype=np.float64)[:-1]
-    hits = np.add.reduceat(keys & 1, starts, dtype=np.float64)[:-1]
-    return Bins(
-        edges, counts.astype(np.float64), np.where(counts, sums, 0.0), np.where(counts, hits, 0.0)
-    )
+    sums, hits = (np.add.reduceat(v, starts)[:-1] for v in (samples.mass, samples.hits))
+    return Bins(edges, counts, np.where(counts, sums, 0.0), np.where(counts, hits, 0.0))
 
 
 def bin_columns(labels: Any, probs: Any, edges: Any, weights: Any = None) -> Bins:
@@ -258,12 +269,10 @@ def _count_columns(columns: np.ndarray, y: np.ndarray, inner: np.ndarray) -> np.
     """
     (k, n), m = columns.shape, len(inner) + 1
     flat = columns.reshape(-1)
-    above = np.flatnonzero(flat > flat.dtype.type(inner[0])) if m > 1 else np.zeros(0, np.intp)
-    values = flat.take(above)
-    cell = above // n
-    cell *= m
+    above = columns > flat.dtype.type(inner[0] if m > 1 else np.inf)
+    values = flat.take(np.flatnonzero(above))
+    cell = np.repeat(np.arange(k) * m + 1, np.count_nonzero(above, axis=1))
     cell += _index(values, inner[1:])
-    cell += 1
     counts = np.bincount(cell, minlength=k * m).reshape(k, m).astype(np.float64)
     sums = np.bincount(cell, weights=values, minlength=k * m).reshape(k, m)
     sums = sums.astype(np.float64, copy=False)  # the count of nothing is in integers
@@ -334,14 +343,14 @@ def _index(x: np.ndarray, inner: np.ndarray) -> np.ndarray:
     inner = inner.astype(x.dtype)
     if len(inner) > _FEW_EDGES:
         return np.searchsorted(inner, x, side="left")
-    flat = np.ascontiguousarray(x).reshape(-1)
+    flat, column = np.ascontiguousarray(x).reshape(-1), inner[:, None]
     index = np.zeros(flat.size, dtype=np.uint8)
-    above = np.empty(min(flat.size, _BLOCK), dtype=bool)
-    for start in range(0, flat.size, _BLOCK):
-        part, out = flat[start : start + _BLOCK], index[start : start + _BLOCK]
-        for edge in inner:
-            np.greater(part, edge, out=above[: part.size])
-            np.add(out, above[: part.size].view(np.uint8), out=out)
+    size = _COMPARED // max(len(inner), 1)
+    above = np.empty((len(inner), min(flat.size, size)), dtype=bool)
+    for start in range(0, flat.size if len(inner) else 0, size):
+        part, out = flat[start : start + size], index[start : start + size]
+        np.greater(part, column, out=above[:, : part.size])
+        np.add.reduce(above[:, : part.size].view(np.uint8), axis=0, out=out)
     return index.reshape(x.shape)
 
 

@@ -7,6 +7,7 @@ the confidences serves both histograms.
 
 from __future__ import annotations
 
+import threading
 from functools import cache
 
 import numpy as np
@@ -24,7 +25,7 @@ _PENDING = 2**18
 """Confidences sorted at a time: fewer would spend their time on the edges of the histogram."""
 
 
-_SPLIT = ("entropy", "nll", "true_class_probability")
+_here = threading.local()
 
 
 class LogitStats:
@@ -51,10 +52,12 @@ class LogitStats:
         return self._stats
 
     def _add_block(self, logits: np.ndarray, y: np.ndarray) -> None:
-        n = len(y)
-        below = np.ascontiguousarray(logits.T)
+        n, k = logits.shape
+        space = _workspace(k, logits.dtype)
+        below, probs, is_top = (a[: n * k].reshape(k, n) for a in space[:3])
+        np.copyto(below, logits.T)
         below -= below.max(axis=0)
-        probs = np.exp(below)
+        np.exp(below, out=probs)
         total = probs.sum(axis=0)
         probs /= total
         confidence = 1 / total  # the largest logit is 0 below itself
@@ -62,58 +65,49 @@ class LogitStats:
         own += np.arange(n)
         p_true = probs.reshape(-1).take(own)
         right = p_true == confidence
-        if np.count_nonzero(probs == confidence) != n:  # ties: the first class is predicted
-            right = probs.argmax(axis=0) == y
+        if np.count_nonzero(np.equal(probs, confidence, out=is_top)) != n:
+            right = probs.argmax(axis=0) == y  # ties: the first class is predicted
         stats = self._stats
-        stats._columns += _bins.bin_columns(y, probs.T, stats._columns.edges)
         stats.n += n
-        self._add_sums(below, probs, total, confidence, right, p_true)
+        stats._columns += _bins.bin_columns(y, probs.T, stats._columns.edges)
+        below *= probs
+        split = np.empty((3, n))  # entropy, logarithm and probability of the true class
+        # −Σ p ln p = ln Σ exp z − Σ p z
+        np.subtract(np.log(total), below.sum(axis=0), out=split[0])
+        split[2] = p_true
+        self._add_sums(_sum_of_squares(probs.reshape(-1), space[3]), split, confidence, right)
         self._samples.append((confidence, right))
         self._pending += n
 
     def _add_sums(
-        self,
-        below: np.ndarray,
-        probs: np.ndarray,
-        total: np.ndarray,
-        confidence: np.ndarray,
-        right: np.ndarray,
-        p_true: np.ndarray,
+        self, squares: float, split: np.ndarray, confidence: np.ndarray, right: np.ndarray
     ) -> None:
-        below *= probs
-        split = np.empty((3, len(right)))
-        np.subtract(
-            np.log(total), below.sum(axis=0), out=split[0]
-        )  # −Σ p ln p = ln Σ exp z − Σ p z
-        split[2] = p_true
-        zero = p_true == 0
+        zero = split[2] == 0
         np.log(np.where(zero, 1.0, split[2]), out=split[1])
-        np.negative(split[1], out=split[1])
         high = at_least(confidence, self._stats.threshold)
-        counts = {
+        whole = split.sum(axis=1)
+        of_right = np.einsum("ij,j->i", split, right.astype(np.float64))
+        new = {
             "weight": len(right),
             "right": np.count_nonzero(right),
             "high": np.count_nonzero(high),
             "high_correct": np.count_nonzero(high & right),
             "zero_right": np.count_nonzero(zero & right),
             "zero_wrong": np.count_nonzero(zero & ~right),
+            "brier": squares - 2 * whole[2] + len(right),
         }
-        both = split.sum(axis=1)
-        of_right = np.einsum("ij,j->i", split, right.astype(np.float64))
-        squares = np.square(probs, dtype=np.float64).sum()
-        new = {**counts, "brier": squares - 2 * both[2] + len(right)}
-        for name, whole, some in zip(_SPLIT, both, of_right):
-            new[f"{name}_right"], new[f"{name}_wrong"] = some, whole - some
+        names = ("entropy", "nll", "true_class_probability")
+        for name, sign, every, some in zip(names, (1, -1, 1), whole, of_right):
+            new[f"{name}_right"], new[f"{name}_wrong"] = sign * some, sign * (every - some)
         for name, value in new.items():
             self._stats._sums[name] += float(value)
 
     def _sort(self) -> None:
         confidence, right = (np.concatenate(parts) for parts in zip(*self._samples))
-        keys = _bins.sort_samples(confidence, right)
+        samples = _bins.sort_samples(confidence, right)
         stats = self._stats
-        stats._fixed += _bins.bin_sorted(keys, stats._fixed.edges)
-        edges = _edges_below(confidence.dtype)
-        fine = _bins.bin_sorted(keys, edges)
+        stats._fixed += _bins.bin_sorted(samples, stats._fixed.edges)
+        fine = _bins.bin_sorted(samples, _edges_below(confidence.dtype))
         stats._fine += Bins(stats._fine.edges, fine.counts, fine.confidence_sums, fine.correct_sums)
         self._samples, self._pending = [], 0
 
@@ -124,3 +118,22 @@ def _edges_below(kind: np.dtype) -> np.ndarray:
     edges = fine_edges()
     near = edges.astype(kind)
     return np.where(near > edges, np.nextafter(near, kind.type(-1)), near).astype(np.float64)
+
+
+def _workspace(k: int, kind: np.dtype) -> tuple[np.ndarray, ...]:
+    """This thread's buffers for a block: asking the system for fresh memory each time is slow."""
+    if getattr(_here, "key", None) != (k, kind):
+        rows = max(_BLOCK_ELEMENTS // k, 1)
+        _here.key = (k, kind)
+        sizes = [(rows * k, kind), (rows * k, kind), (rows * k, bool), (2**16, np.float64)]
+        _here.space = tuple(np.empty(size, of) for size, of in sizes)
+    return _here.space
+
+
+def _sum_of_squares(values: np.ndarray, space: np.ndarray) -> float:
+    """In float64: in float32 the sum of a row would lose its many small terms, always downwards."""
+    total = 0.0
+    for start in range(0, len(values), len(space)):
+        part = values[start : start + len(space)]
+        total += float(np.square(part, out=space[: len(part)], dtype=np.float64).sum())
+    return total

@@ -97,7 +97,10 @@ def _psi_trained(material: Material) -> Analysis:
     if not findings:
         reason = "no run trained with focal loss of one γ"
         return Analysis((Finding("Ψ", reason=reason),), f"Not run: {reason}.")
-    columns = ("network", "as they are", "temperature", "Ψ of the training γ", "focal temperature")
+    columns = (
+        *("network", "as they are", "temperature", "Ψ of the training γ"),
+        *("T and that Ψ", "focal temperature"),
+    )
     table = Table("ECE % / NLL on the test set", columns, tuple(rows))
     text = "; ".join(parts) + ". The accuracy is untouched throughout."
     return Analysis(tuple(findings), text, tuple(panels), (table,))
@@ -130,26 +133,27 @@ def _human(material: Material) -> Analysis:
             for name, log_q in published.calibrated(net, gammas).items()
         }
         findings += [_mean(f"human log-loss, {net.name}, {k}", v) for k, v in each.items()]
-        for name in each:
-            if name.startswith("Ψ"):
-                gap = _mean(
-                    f"{name} less temperature, {net.name}", each[name] - each["temperature"]
-                )
-                findings.append(gap)
-                parts.append(
-                    f"{net.name}: {name} {gap.ours:+.3f} [{gap.low:+.3f}, {gap.high:+.3f}]"
-                )
-        alone = ", ".join(f"{v.mean():.4f}" for k, v in each.items() if k.startswith("Ψ")) or "—"
-        known = [f"{each[k].mean():.4f}" for k in ("as they are", "temperature")]
-        rows.append((net.name, *known, alone, f"{each['focal temperature'].mean():.4f}"))
+        for name in (k for k in each if "Ψ" in k):
+            apart = each[name] - each["temperature"]
+            gap = _mean(f"{name} less temperature, {net.name}", apart)
+            findings.append(gap)
+            ends = f"[{gap.low:+.3f}, {gap.high:+.3f}]"
+            parts.append(f"{net.name}, {name}: {gap.ours:+.3f} {ends}")
+        starts = ("as they are", "temperature", "Ψ", "T and Ψ", "focal temperature")
+        rows.append((net.name, *(_listed(each, start) for start in starts)))
     findings.append(Finding("entropy of the human labels", floor, n=len(share)))
     text = (
         "Log-loss against the distribution of about 51 human labels per test image, the lower the "
-        f"better; its floor is their entropy, {floor:.4f}. Ψ alone less temperature scaling, "
-        f"paired, positive is worse: {'; '.join(parts) or 'no network with one γ'}."
+        f"better; its floor is their entropy, {floor:.4f}. Ψ, alone or with the T that goes with "
+        "its γ, less temperature scaling, paired, positive is worse: "
+        f"{'; '.join(parts) or 'no network with one γ'}."
     )
-    columns = ("network", "as they are", "temperature", "Ψ alone", "focal temperature")
+    columns = ("network", "as they are", "temperature", "Ψ alone", "T and Ψ", "focal temperature")
     return Analysis(tuple(findings), text, tables=(Table("human log-loss", columns, tuple(rows)),))
+
+
+def _listed(each: dict[str, np.ndarray], start: str) -> str:
+    return ", ".join(f"{v.mean():.4f}" for k, v in each.items() if k.startswith(start)) or "—"
 
 
 def _mean(what: str, values: np.ndarray) -> Finding:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 
 import numpy as np
-from scipy.optimize import minimize_scalar
 
 from focalcal._arrays import log_softmax
 from focalcal.calibrators import METHODS, FocalTemperatureScaling, TemperatureScaling
@@ -13,13 +12,12 @@ from focalcal.calibrators.focal import GAMMAS
 from focalcal.experiments import published
 from focalcal.experiments.base import Analysis, Experiment, Finding, Material
 from focalcal.experiments.fts import accepts_image
-from focalcal.experiments.published import Network
+from focalcal.experiments.published import Network, best_temperature
 from focalcal.experiments.runs import fitted, measured
 from focalcal.experiments.settings import BASES, Settings, with_losses
 from focalcal.figures import Curve, Curves, Table
 from focalcal.maps import (
     closest_temperature,
-    focal_log_map,
     focal_map,
     gradient_factor,
     quick_temperature,
@@ -132,10 +130,10 @@ def _line(material: Material) -> Analysis:
         base = fitted(TemperatureScaling(), net.calibration).temperature_
         if not 0.05 < base < 20:
             continue
-        best = np.array([_best_temperature(net, g, base) for g in gammas])
+        best = np.array([best_temperature(net.calibration, g, base) for g in gammas])
         slope, offset = np.polyfit(gammas, best, 1)
         left = np.abs(slope * gammas + offset - best).max() / base
-        step = [_best_temperature(net, g, base) for g in (-0.05, 0.05)]
+        step = [best_temperature(net.calibration, g, base) for g in (-0.05, 0.05)]
         local = (step[1] - step[0]) / 0.1 / base
         theory = predicted_slope(log_softmax(np.asarray(net.calibration.as_logits()) / base))
         slopes.append(slope / base)
@@ -177,19 +175,6 @@ def _line(material: Material) -> Analysis:
     table = Table("T/T₀ against γ", columns, tuple(rows))
     panel = Curves("", "γ", "best T / T₀", tuple(curves))
     return Analysis(tuple(findings), text, (panel,), (table,) if rows else ())
-
-
-def _best_temperature(net: Network, gamma: float, base: float) -> float:
-    """T of lowest calibration NLL for one γ."""
-    z = np.asarray(net.calibration.as_logits(), dtype=float)
-    rows, labels = np.arange(len(z)), np.asarray(net.calibration.labels)
-
-    def loss(log_t: float) -> float:
-        return -float(focal_log_map(z / np.exp(log_t), gamma)[rows, labels].mean())
-
-    start = np.log(base * max(1 + 0.8 * gamma, 0.3))
-    found = minimize_scalar(loss, bounds=(start - 1.1, start + 1.1), method="bounded")
-    return float(np.exp(found.x))
 
 
 RIVALS = (

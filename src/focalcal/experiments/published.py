@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from scipy.optimize import minimize_scalar
 
 from focalcal._arrays import log_softmax
 from focalcal._formats import read_table
@@ -93,15 +94,34 @@ def human_counts(data: Path | None) -> np.ndarray | None:
     return counts
 
 
+def best_temperature(calibration: Predictions, gamma: float, around: float) -> float:
+    """T of lowest calibration NLL of Ψ^γ(softmax(z/T)), for one γ; `around`: the T for γ = 0."""
+    z = np.asarray(calibration.as_logits(), dtype=float)
+    rows, labels = np.arange(len(z)), np.asarray(calibration.labels)
+
+    def loss(log_t: float) -> float:
+        return -float(focal_log_map(z / np.exp(log_t), gamma)[rows, labels].mean())
+
+    start = np.log(around * max(1 + 0.8 * gamma, 0.3))
+    found = minimize_scalar(loss, bounds=(start - 1.1, start + 1.1), method="bounded")
+    return float(np.exp(found.x))
+
+
 def calibrated(net: Network, gammas: tuple[float, ...] = ()) -> dict[str, np.ndarray]:
-    """Log-probabilities (n, K) of the test set: as they are, scaled, through Ψ alone, both."""
+    """Log-probabilities (n, K) of the test set by way of calibration.
+
+    As they are, with T, through Ψ alone, through Ψ with the T that goes with its γ, and with both
+    γ and T fitted.
+    """
     z = net.test.as_logits()
-    scaled = fitted(TemperatureScaling(), net.calibration)
+    t = fitted(TemperatureScaling(), net.calibration).temperature_
     both = fitted(FocalTemperatureScaling(), net.calibration)
+    with_t = {g: best_temperature(net.calibration, g, t) for g in gammas}
     return {
         "as they are": log_softmax(z),
-        "temperature": log_softmax(z / scaled.temperature_),
+        "temperature": log_softmax(z / t),
         **{f"Ψ, γ = {g:g}": focal_log_map(z, g) for g in gammas},
+        **{f"T and Ψ, γ = {g:g}": focal_log_map(z / with_t[g], g) for g in gammas},
         "focal temperature": focal_log_map(z / both.temperature_, both.gamma_),
     }
 

@@ -51,7 +51,7 @@ def test_fitted_loss_is_that_of_the_map(rng):
     # focal_log_map is written for accuracy, from other formulas than the fast one of the fit.
     model = random_model(rng)
     theta = random_theta(rng, model)
-    expected = focal_log_map(model.scores(theta, slice(None)), gamma_of(theta[1])[0])
+    expected = focal_log_map(model.scores(theta, slice(None)).T, gamma_of(theta[1])[0])
     np.testing.assert_allclose(model.log_proba(theta), expected, atol=1e-6)
     rows = np.arange(len(model.labels))
     loss = -float(model.weights @ expected[rows, model.labels])

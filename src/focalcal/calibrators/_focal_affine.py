@@ -54,54 +54,64 @@ def gamma_of(u: float) -> tuple[float, float]:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Rows:
-    """Ψ of one block of rows: log-probabilities, and what their derivatives need."""
+class _Block:
+    """Ψ of one block of samples, classes first: probabilities, and what derivatives need."""
 
     log_p: np.ndarray
+    p: np.ndarray
     q: np.ndarray
-    own: np.ndarray
-    """(1−q)·dt/d log q of t = log q − γ log(1−q) − log(1+γr): bounded for every q."""
-    by_gamma: np.ndarray
     others: np.ndarray
-    """1 − q of each class; of the top class, the sum over the others."""
+    """1 − q of each class; of the top class, from the sum over the others."""
+    log_others: np.ndarray
+    ratio: np.ndarray
+    """r = −q ln q/(1−q)."""
+    factor: np.ndarray
+    """1 + γr."""
     top: np.ndarray
+    """Flat index of the top class of each sample."""
+    odds: np.ndarray
+    """(n,) (1−q)/q of the top class."""
+
+    def by_gamma(self) -> np.ndarray:
+        """d/dγ of t = log q − γ log(1−q) − log(1+γr), negative."""
+        return self.log_others + self.ratio / self.factor
 
 
-def _log_softmax(s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    s = s - s.max(axis=1, keepdims=True)
-    e = np.exp(s)
-    total = e.sum(axis=1, keepdims=True)
-    s -= np.log(total)
-    e /= total
-    return s, e
-
-
-def _focal_rows(s: np.ndarray, gamma: float) -> _Rows:
-    log_q, q = _log_softmax(s)
-    rows, top = np.arange(len(q)), log_q.argmax(axis=1)
-    kept = q[rows, top].copy()
-    q[rows, top] = 0
-    rest = np.maximum(q.sum(axis=1), np.finfo(q.dtype).tiny)
-    q[rows, top] = kept
+def _focal_block(s: np.ndarray, gamma: float) -> _Block:
+    """s: (K, n) scores, which are overwritten."""
+    n = s.shape[1]
+    top = s.argmax(axis=0) * n + np.arange(n)
+    s -= s.ravel()[top]
+    q = np.exp(s)
+    q.ravel()[top] = 0
+    # the odds of the others keep their digits where 1 − q would cancel
+    odds = np.maximum(q.sum(axis=0), np.finfo(q.dtype).tiny)
+    q.ravel()[top] = 1
+    s -= np.log1p(odds)
+    q /= 1 + odds
     others = 1 - q
-    others[rows, top] = rest
-    ratio = -q * log_q / others
-    # −q ln q/(1−q) = 1 − (1−q)/2 − …, where dividing would cancel
-    near = rest < 1e-3
-    ratio[rows[near], top[near]] = 1 - rest[near] / 2
+    others.ravel()[top] = odds / (1 + odds)
+    ratio = q * s
+    ratio /= others
+    np.negative(ratio, out=ratio)
     log_others = np.log(others)
-    factor = 1 + gamma * ratio
-    own = others + gamma * (q - (ratio - q) / factor)
-    by_gamma = -log_others - ratio / factor
-    log_p, _ = _log_softmax(log_q - gamma * log_others - np.log(factor))
-    return _Rows(log_p, q, own, by_gamma, others, top)
+    factor = gamma * ratio
+    factor += 1
+    s -= gamma * log_others
+    s -= np.log(factor)
+    s -= s.max(axis=0)
+    p = np.exp(s)
+    total = p.sum(axis=0)
+    s -= np.log(total)
+    p /= total
+    return _Block(s, p, q, others, log_others, ratio, factor, top, odds)
 
 
 class FocalAffine:
     """The penalised NLL as a function of the parameter vector.
 
     x: (N, K) float32 or float64, the precision of the row work; sums are in float64. labels: (N,)
-    int; weights: (N,).
+    int; weights: (N,). Inside, classes come first, so that sums over few classes are fast.
     """
 
     def __init__(
@@ -112,60 +122,75 @@ class FocalAffine:
         weights: np.ndarray,
         full: bool,
     ) -> None:
-        self.x, self.mean = x, mean.astype(x.dtype)
+        self.x, self.mean = np.ascontiguousarray(x.T), mean.astype(x.dtype)
         self.labels, self.weights = labels, weights.astype(x.dtype)
         self.layout = Layout(x.shape[1], full)
 
     def subset(self, rows: np.ndarray) -> FocalAffine:
-        own = (a[rows] for a in (self.x, self.mean, self.labels, self.weights))
+        own = (a[rows] for a in (self.x.T, self.mean, self.labels, self.weights))
         return FocalAffine(*own, self.layout.full)
 
     def scores(self, theta: np.ndarray, rows: slice) -> np.ndarray:
-        x = self.x[rows]
-        delta, bias, extra = (theta[g].astype(x.dtype) for g in self.layout.groups[:3])
-        s = x * (math.exp(theta[0]) * (1 + delta)) + bias + self.mean[rows, None] * extra
+        """s of some samples, (K, n)."""
+        x = self.x[:, rows]
+        delta, bias, extra = (theta[g].astype(x.dtype)[:, None] for g in self.layout.groups[:3])
         matrix = self.layout.matrix(theta)
-        return s if matrix is None else s + x @ matrix.astype(x.dtype)
+        scale = math.exp(min(theta[0], 80.0)) * (1 + delta)  # a line search may leap past any float
+        if matrix is None or not matrix.any():
+            s = scale.astype(x.dtype) * x
+        else:
+            s = (matrix.T + np.diag(scale[:, 0])).astype(x.dtype) @ x
+        s += bias
+        s += extra * self.mean[rows]
+        return s
 
     def log_proba(self, theta: np.ndarray) -> np.ndarray:
+        """(N, K)."""
         gamma = gamma_of(theta[1])[0]
-        parts = self._map(lambda rows: _focal_rows(self.scores(theta, rows), gamma).log_p)
+        parts = self._map(lambda rows: _focal_block(self.scores(theta, rows), gamma).log_p.T)
         return np.concatenate(parts)
 
-    def nll(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
-        """Σ w·NLL and its gradient."""
+    def nll(self, theta: np.ndarray, full: bool | None = None) -> tuple[float, np.ndarray]:
+        """Σ w·NLL and its gradient; that of the matrix is 0 unless `full`."""
         gamma, slope = gamma_of(theta[1])
-        full = self.layout.full
+        full = self.layout.full if full is None else full
 
         def block(rows: slice) -> list[np.ndarray]:
-            x, y, w = self.x[rows], self.labels[rows], self.weights[rows]
-            index = np.arange(len(y))
-            psi = _focal_rows(self.scores(theta, rows), gamma)
-            loss = -float(w @ psi.log_p[index, y])
-            error = np.exp(psi.log_p)
-            error[index, y] -= 1
-            error *= w[:, None]
-            by_u = float(np.vdot(error, psi.by_gamma))
-            own = error * psi.own
-            of_top = own[index, psi.top].copy()
-            own[index, psi.top] = 0
-            grad = own / psi.others
-            rest = grad.sum(axis=1)
-            q, q_top = psi.q, psi.q[index, psi.top].copy()
-            q[index, psi.top] = 0
-            grad -= q * rest[:, None]
-            # q/(1−q_top) ≤ 1 first: 1/(1−q_top) alone would overflow
-            grad -= (q / psi.others[index, psi.top][:, None]) * of_top[:, None]
-            grad[index, psi.top] = of_top - q_top * rest
-            sums = [np.float64(loss), np.float64(by_u), np.einsum("ij,ij->j", grad, x)]
-            sums += [grad.sum(axis=0), self.mean[rows] @ grad]
-            return [*sums, x.T @ grad] if full else sums
+            x, w = self.x[:, rows], self.weights[rows]
+            own = self.labels[rows] * len(w) + np.arange(len(w))
+            psi = _focal_block(self.scores(theta, rows), gamma)
+            loss = -float(w @ psi.log_p.ravel()[own])
+            error = psi.p
+            error.ravel()[own] -= 1
+            error *= w
+            by_u = -float(np.vdot(error, psi.by_gamma()))
+            # (1−q)·dt/d log q = 1 − q + γ(q − (r − q)/(1+γr)) is bounded for every q
+            change = psi.ratio - psi.q
+            change /= psi.factor
+            np.subtract(psi.q, change, out=change)
+            change *= gamma
+            change += psi.others
+            change *= error
+            of_top = change.ravel()[psi.top]
+            change.ravel()[psi.top] = 0
+            change /= psi.others
+            total = change.sum(axis=0)
+            q, q_top = psi.q, psi.q.ravel()[psi.top]
+            change -= q * total
+            q.ravel()[psi.top] = 0
+            q *= (1 + psi.odds) / psi.odds  # first: q/(1−q_top) ≤ 1, where of_top/odds overflows
+            q *= of_top
+            change -= q
+            change.ravel()[psi.top] = of_top - q_top * total
+            sums = [np.float64(loss), np.float64(by_u), np.einsum("ij,ij->i", change, x)]
+            sums += [change.sum(axis=1), change @ self.mean[rows]]
+            return [*sums, x @ change.T] if full else sums
 
         parts = [np.sum(p, axis=0, dtype=np.float64) for p in zip(*self._map(block))]
         loss, by_u, by_scale, by_bias, by_mean = parts[:5]
         delta = theta[self.layout.groups[0]]
         scale = math.exp(theta[0])
-        gradient = np.empty_like(theta)
+        gradient = np.zeros_like(theta)
         gradient[0] = scale * float(by_scale @ (1 + delta))
         gradient[1] = by_u * slope
         for group, value in zip(self.layout.groups, (scale * by_scale, by_bias, by_mean)):
@@ -175,26 +200,25 @@ class FocalAffine:
             gradient[self.layout.groups[3]] = parts[5].ravel()
         return float(loss), gradient
 
-    def curvature(self, theta: np.ndarray) -> np.ndarray:
+    def curvature(self, theta: np.ndarray, full: bool | None = None) -> np.ndarray:
         """Diagonal of the Gauss–Newton matrix, with Ψ taken as the stretch it is on average."""
         gamma, slope = gamma_of(theta[1])
-        full = self.layout.full
+        full = self.layout.full if full is None else full
 
         def block(rows: slice) -> list[np.ndarray]:
-            x, w = self.x[rows], self.weights[rows]
-            psi = _focal_rows(self.scores(theta, rows), gamma)
-            p = np.exp(psi.log_p)
-            p *= 1 - p
-            v = p * w[:, None]
+            x, w = self.x[:, rows], self.weights[rows]
+            psi = _focal_block(self.scores(theta, rows), gamma)
+            v = psi.p * (1 - psi.p)
+            v *= w
             squares = x * x
-            by_u = float(np.vdot(v, psi.by_gamma**2))
-            sums = [np.float64(by_u), np.einsum("ij,ij->j", v, squares), v.sum(axis=0)]
-            sums += [self.mean[rows] ** 2 @ v]
-            return [*sums, squares.T @ v] if full else sums
+            by_u = float(np.vdot(v, psi.by_gamma() ** 2))
+            sums = [np.float64(by_u), np.einsum("ij,ij->i", v, squares), v.sum(axis=1)]
+            sums += [v @ self.mean[rows] ** 2]
+            return [*sums, squares @ v.T] if full else sums
 
         parts = [np.sum(p, axis=0, dtype=np.float64) for p in zip(*self._map(block))]
         by_u, by_scale, by_bias, by_mean = parts[:4]
-        out = np.empty_like(theta)
+        out = np.zeros_like(theta)
         scale = math.exp(theta[0])
         stretch = (1 + gamma / 2) ** 2 if gamma > 0 else 1.0
         out[0], out[1] = scale**2 * by_scale.sum(), by_u * slope**2
@@ -206,5 +230,5 @@ class FocalAffine:
         return out * stretch
 
     def _map(self, block):
-        n, k = self.x.shape
+        k, n = self.x.shape
         return map_blocks(block, n, max(1, _BLOCK // k))

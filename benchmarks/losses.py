@@ -8,8 +8,8 @@ A plain call is `loss(logits, target).backward()` in a loop of such calls that i
 at its end: wall time per call, whichever of the device and the host is the slower. CUDA graphs show
 what the device alone needs, and the host's share is timed where the device has nothing to do. The
 cases take turns, loop by loop; on CUDA the median loop counts, on the CPU, which has other users,
-the fastest. The memory floor is the time the measured copy bandwidth needs for the three passes
-that cannot be avoided (read, read, write).
+the fastest loop of one thread in processor time. The memory floor is the time the measured copy
+bandwidth needs for the three passes that cannot be avoided (read, read, write).
 """
 
 from __future__ import annotations
@@ -44,29 +44,33 @@ def eager_focal(logits: Tensor, target: Tensor, gamma: float = GAMMA) -> Tensor:
 
 
 def milliseconds(steps: dict[str, Callable[[], object]], device: str, repeats: int) -> dict:
-    """Wall time per call of each step, from loops of calls that take turns."""
-    wait = torch.cuda.synchronize if device == "cuda" else lambda: None
+    """Time per call of each step, from loops of calls that take turns."""
+    if device == "cuda":
+        wait, clock, typical = torch.cuda.synchronize, time.perf_counter, statistics.median
+    else:
+        wait, clock, typical = (lambda: None), time.process_time, min
     calls = {}
     for name, step in steps.items():
-        _loop(step, 3, wait)
-        once = _loop(step, 3, wait)
+        _loop(step, 3, wait, clock)
+        once = _loop(step, 3, wait, clock)
         calls[name] = max(3, min(100, int(10 / once)))  # about 10 ms, short of the launch queue
     times = {name: [] for name in steps}
     for _ in range(repeats):
         for name, step in steps.items():
-            times[name].append(_loop(step, calls[name], wait))
-    best = statistics.median if device == "cuda" else min
-    return {name: best(values) for name, values in times.items()}
+            times[name].append(_loop(step, calls[name], wait, clock))
+    return {name: typical(values) for name, values in times.items()}
 
 
-def _loop(step: Callable[[], object], calls: int, wait: Callable[[], None]) -> float:
+def _loop(
+    step: Callable[[], object], calls: int, wait: Callable[[], None], clock: Callable[[], float]
+) -> float:
     """Milliseconds per call."""
     wait()
-    start = time.perf_counter()
+    start = clock()
     for _ in range(calls):
         step()
     wait()
-    return (time.perf_counter() - start) * 1e3 / calls
+    return (clock() - start) * 1e3 / calls
 
 
 def training_step(loss: Callable[[Tensor, Tensor], Tensor], logits: Tensor, target: Tensor):

@@ -28,6 +28,15 @@ def is_transformed() -> bool:
     return torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
 
 
+def wants_plain_backward(grad: Tensor) -> bool:
+    """Whether a backward pass is itself differentiated or batched: plain operations, please."""
+    return (
+        torch.is_grad_enabled()
+        or is_transformed()
+        or torch._C._functorch.is_legacy_batchedtensor(grad)  # autograd.grad(is_grads_batched=True)
+    )
+
+
 class _FocalValue(torch.autograd.Function):
     """The value, and the slope with it: the first backward pass is then one multiplication.
 
@@ -37,15 +46,10 @@ class _FocalValue(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, ce: Tensor, gamma: float | Tensor) -> Tensor:
-        safe, one_minus_p = _safe(ce)
-        power = one_minus_p**gamma
-        if ctx.needs_input_grad[0]:
-            # r in the form with the fewest operations; its derivative would overflow, r does not.
-            r = safe / torch.expm1(safe)
-            scaled, factor = (power * gamma, 1) if isinstance(gamma, Tensor) else (power, gamma)
-            ctx.gamma = gamma
-            ctx.save_for_backward(ce, torch.addcmul(power, scaled, r, value=factor))
-        return power * ce
+        value, slope = value_and_slope(ce, gamma)
+        ctx.gamma = gamma
+        ctx.save_for_backward(ce, slope)
+        return value
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
@@ -53,6 +57,15 @@ class _FocalValue(torch.autograd.Function):
         if torch.is_grad_enabled():
             slope = gradient_factor(ce, ctx.gamma)
         return grad * slope, None
+
+
+def value_and_slope(ce: Tensor, gamma: float | Tensor) -> tuple[Tensor, Tensor]:
+    """f(c) and f′(c) in as few operations as possible, which nobody may differentiate."""
+    safe, one_minus_p = _safe(ce)
+    power = one_minus_p**gamma
+    r = safe / torch.expm1(safe)  # its derivative would overflow, r does not
+    scaled, factor = (power * gamma, 1) if isinstance(gamma, Tensor) else (power, gamma)
+    return power * ce, torch.addcmul(power, scaled, r, value=factor)
 
 
 def gradient_factor(ce: Tensor, gamma: float | Tensor) -> Tensor:
@@ -69,3 +82,17 @@ def _safe(ce: Tensor) -> tuple[Tensor, Tensor]:
     limits = torch.finfo(ce.dtype)
     safe = ce.clamp(limits.eps, limits.max)
     return safe, -torch.expm1(-safe)
+
+
+def logit_gradient(
+    logits: Tensor, column: Tensor, gamma: float | Tensor, factor: Tensor | float
+) -> Tensor:
+    """factor · g(p_y, γ) · (softmax(z) − onehot(y)) in plain operations, differentiable in all.
+
+    logits (N, C); column: labels (N, 1); factor and γ: numbers or (N, 1), factor 0 where ignored.
+    """
+    log_q = torch.log_softmax(logits, 1, dtype=torch.promote_types(logits.dtype, torch.float32))
+    ce = -log_q.gather(1, column)
+    onehot = column == torch.arange(logits.shape[1], device=logits.device)
+    gradient = factor * gradient_factor(ce, gamma) * (log_q.exp() - onehot.to(log_q.dtype))
+    return gradient.to(logits.dtype)

@@ -246,7 +246,7 @@ def can_fuse(logits: Tensor, labels: Tensor) -> bool:
     return (
         logits.is_cuda
         and labels.get_device() == logits.get_device()
-        and type(logits) in (Tensor, Parameter)
+        and is_plain(logits)
         and logits.ndim == 2
         and logits.numel() > 0
         and logits.dtype != torch.float64
@@ -254,6 +254,11 @@ def can_fuse(logits: Tensor, labels: Tensor) -> bool:
         and not is_transformed()
         and _has_triton()
     )
+
+
+def is_plain(tensor: Tensor) -> bool:
+    """Whether it is a tensor with memory of its own, and not one of the classes that pretend."""
+    return type(tensor) is Tensor or type(tensor) is Parameter
 
 
 @cache

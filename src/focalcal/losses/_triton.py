@@ -14,11 +14,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from focalcal.losses import _kernels
 from focalcal.losses._kernels import Tile, backward_tile, forward_tile, reduce_steps
-from focalcal.losses._pointwise import focal_value
+from focalcal.losses._pointwise import logit_gradient, wants_plain_backward
 
 
 def fused_focal(
@@ -60,33 +59,17 @@ class FusedFocal(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         logits, target, scratch = ctx.saved_tensors
-        if torch.is_grad_enabled():
-            result = _differentiable_gradient(logits, target, scratch, grad, *ctx.settings)
+        gamma, weight, ignore_index, reduction = ctx.settings
+        if wants_plain_backward(grad):
+            kept = target != ignore_index
+            column = target.where(kept, 0).unsqueeze(1)
+            factor = kept if weight is None else kept * weight[column.squeeze(1)]
+            factor = factor * (grad / scratch[-1] if reduction == "mean" else grad)
+            gamma = gamma.unsqueeze(1) if isinstance(gamma, Tensor) else gamma
+            result = logit_gradient(logits, column, gamma, factor.unsqueeze(1))
         else:
-            result = launch_backward(logits, target, scratch, grad, ctx.settings[3])
+            result = launch_backward(logits, target, scratch, grad, reduction)
         return result, None, None, None, None, None
-
-
-def _differentiable_gradient(
-    logits: Tensor,
-    target: Tensor,
-    scratch: Tensor,
-    grad: Tensor,
-    gamma: float | Tensor,
-    weight: Tensor | None,
-    ignore_index: int,
-    reduction: str,
-) -> Tensor:
-    """The gradient through the reference, which autograd sees through."""
-    ce = F.cross_entropy(logits.float(), target, ignore_index=ignore_index, reduction="none")
-    value = focal_value(ce, gamma)  # 0 where ignored
-    if weight is not None:
-        value = value * weight[target.masked_fill(target == ignore_index, 0)]
-    if reduction != "none":
-        value = value.sum()
-    if reduction == "mean":
-        value = value / scratch[-1]
-    return torch.autograd.grad(value, logits, grad, create_graph=True)[0]
 
 
 def launch_forward(

@@ -127,15 +127,14 @@ def _read_parquet(path: Path) -> tuple[Table, dict[str, Any]]:
     pyarrow = pyarrow_module()
     try:
         arrow = pyarrow.parquet.read_table(path)
-    except (pyarrow.ArrowException, OSError) as error:
+        metadata = (arrow.schema.metadata or {}).get(METADATA.encode(), b"{}").decode()
+        names = arrow.column_names
+    # Damaged names and metadata are no UTF-8.
+    except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
         raise FileFormatError(
             f"{path} is not a readable parquet file ({error}); it may be truncated, write it again"
         ) from error
-    metadata = (arrow.schema.metadata or {}).get(METADATA.encode(), b"{}").decode()
-    table = {
-        name: column_to_numpy(arrow[name], f"{path}: column {name!r}")
-        for name in arrow.column_names
-    }
+    table = {name: column_to_numpy(arrow[name], f"{path}: column {name!r}") for name in names}
     return _gather_wide(table, path), _parse_metadata(metadata, path)
 
 

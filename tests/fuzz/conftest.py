@@ -132,7 +132,7 @@ def _changed(random: Random, node: Any) -> Any:
     if not isinstance(node, dict | list) or not node:
         if isinstance(node, bool) or not isinstance(node, int | float) or random.random() < 0.3:
             return value(random)
-        if random.random() < 0.5:
+        if random.random() < 0.5 and abs(node) < 1e300:
             return type(node)(node * random.uniform(-0.5, 2))
         return random.choice([number(random), random.randint(-2, 9)])
     keys = list(node) if isinstance(node, dict) else range(len(node))

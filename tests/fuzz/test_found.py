@@ -10,6 +10,8 @@ import pytest
 from focalcal import calibrators
 from focalcal.calibrators.persistence import to_dict
 from focalcal.errors import FileFormatError, InputError
+from focalcal.metrics import CalibrationStats
+from focalcal.predictions import Predictions
 
 
 @pytest.fixture
@@ -70,3 +72,73 @@ def test_spline_knots_closer_than_rounding():
     s = np.array([9e-298, 10.4, 17.5, -2e-309, 2.6, 19.9, 2.0, 25.5])
     probs = calibrators.make("spline").fit(s, np.arange(8) % 2).predict_proba(s)
     np.testing.assert_allclose(probs.sum(axis=1), 1)
+
+
+@pytest.mark.filterwarnings("ignore::focalcal.errors.FitWarning")
+def test_a_huge_logit_of_no_weight_does_not_hide_the_others():
+    """All logits were divided by the largest, and the rest vanished: T became 1e30."""
+    z = np.array([[1e30, 0.0], [1.0, -1.0], [2.0, 0.0], [0.0, 1.5]], dtype=np.float32)
+    weights = np.array([0.0, 1.0, 1.0, 1.0])
+    y = np.array([1, 0, 1, 1])
+    found = calibrators.make("temperature").fit(z, y, sample_weight=weights)
+    alone = calibrators.make("temperature").fit(z[1:], y[1:])
+    assert found.temperature_ == pytest.approx(alone.temperature_, rel=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore::focalcal.errors.FitWarning")
+@pytest.mark.parametrize("method", ["dirichlet", "structured-vector", "temperature"])
+@pytest.mark.parametrize(
+    ("z", "y", "w"),
+    [
+        ([-1.3e-08, 1.8e-142], [1, 1], [0.0, 2.0]),
+        ([-2.5e-268, -1e30, -1.05e-260, -2.5e-268, -2.5e-268, -2.5e-268], [1, 0, 0, 0, 0, 0], None),
+    ],
+)
+def test_no_temperature_leaves_the_range_of_floats(method, z, y, w):
+    """1/T ran past 3e38, and an OverflowError came out."""
+    z = np.array(z)[:, None]
+    probs = calibrators.make(method).fit(z, np.array(y), sample_weight=w).predict_proba(z)
+    np.testing.assert_allclose(probs.sum(axis=1), 1)
+
+
+@pytest.mark.filterwarnings("ignore::focalcal.errors.FitWarning")
+def test_slopes_of_vanishing_features():
+    """ln(1 + e^-228) is 1e-100: its coefficient became 1e100, and infinity minus infinity NaN."""
+    z = np.array([[-0.0055, 228.4, 1.0, -81.8]], dtype=np.float32)
+    probs = calibrators.make("beta").fit(z, np.array([2])).predict_proba(z)
+    np.testing.assert_allclose(probs.sum(axis=1), 1, rtol=1e-6)
+    s = np.array([-3.6e-155, -1.3e-179, -3.6e-155, -3.6e-155, -3.6e-155])
+    probs = calibrators.make("spline").fit(s, np.zeros(5, int)).predict_proba(s)
+    np.testing.assert_allclose(probs.sum(axis=1), 1)
+
+
+@pytest.mark.filterwarnings("ignore::focalcal.errors.FitWarning")
+def test_a_line_search_that_leaps(problem):
+    z, y = problem
+    z = z[:12].astype(np.float32)
+    z[3, 0] = -1e30
+    fitted = calibrators.make("focal-structured").fit(
+        z, y[:12], sample_weight=np.linspace(0, 2, 12)
+    )
+    np.testing.assert_allclose(fitted.predict_proba(z).sum(axis=1), 1, rtol=1e-5)
+
+
+def test_parquet_metadata_that_is_no_text(problem, tmp_path):
+    pa = pytest.importorskip("pyarrow")
+    pq = pytest.importorskip("pyarrow.parquet")
+    table = pa.table({"logits": [[0.0, 1.0]], "labels": [1]})
+    pq.write_table(table.replace_schema_metadata({"focalcal": b"{\xbb}"}), tmp_path / "p.parquet")
+    with pytest.raises(FileFormatError, match="not a readable parquet file"):
+        Predictions.load(tmp_path / "p.parquet")
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("right", 9.0), ("high", 3.0), ("zero_right", 2.5), ("weight", 7.0)]
+)
+def test_statistics_that_contradict_themselves(field, value):
+    """An accuracy of 3 and an error of −2 came out."""
+    stats = CalibrationStats(2, bins=2).update([0, 1], [[0.9, 0.1], [0.4, 0.6]])
+    document = json.loads(stats.to_json())
+    document["sums"][field] = value
+    with pytest.raises(FileFormatError, match="statistics of one set of samples"):
+        CalibrationStats.from_json(json.dumps(document))

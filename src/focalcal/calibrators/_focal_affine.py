@@ -46,6 +46,11 @@ class Layout:
         return theta[self.groups[3]].reshape(k, k) if self.full else None
 
 
+def scale_of(u: float) -> float:
+    """exp u, bounded: a line search may leap past the range of floats."""
+    return math.exp(min(u, 80.0))
+
+
 def gamma_of(u: float) -> tuple[float, float]:
     """γ and dγ/du; u = 0 is γ = 0 and u = ±∞ are the bounds."""
     low, high = GAMMA_BOUNDS
@@ -135,7 +140,7 @@ class FocalAffine:
         x = self.x[:, rows]
         delta, bias, extra = (theta[g].astype(x.dtype)[:, None] for g in self.layout.groups[:3])
         matrix = self.layout.matrix(theta)
-        scale = math.exp(min(theta[0], 80.0)) * (1 + delta)  # a line search may leap past any float
+        scale = scale_of(theta[0]) * (1 + delta)
         if matrix is None or not matrix.any():
             s = scale.astype(x.dtype) * x
         else:
@@ -189,7 +194,7 @@ class FocalAffine:
         parts = [np.sum(p, axis=0, dtype=np.float64) for p in zip(*self._map(block))]
         loss, by_u, by_scale, by_bias, by_mean = parts[:5]
         delta = theta[self.layout.groups[0]]
-        scale = math.exp(theta[0])
+        scale = scale_of(theta[0])
         gradient = np.zeros_like(theta)
         gradient[0] = scale * float(by_scale @ (1 + delta))
         gradient[1] = by_u * slope
@@ -219,7 +224,7 @@ class FocalAffine:
         parts = [np.sum(p, axis=0, dtype=np.float64) for p in zip(*self._map(block))]
         by_u, by_scale, by_bias, by_mean = parts[:4]
         out = np.zeros_like(theta)
-        scale = math.exp(theta[0])
+        scale = scale_of(theta[0])
         stretch = (1 + gamma / 2) ** 2 if gamma > 0 else 1.0
         out[0], out[1] = scale**2 * by_scale.sum(), by_u * slope**2
         for group, value in zip(self.layout.groups, (scale**2 * by_scale, by_bias, by_mean)):

@@ -11,6 +11,7 @@ from scipy.special import expit
 from focalcal.calibrators._columns import softplus
 
 MAX_ITERATIONS = 200
+_SMALLEST = 1e-20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,7 +43,8 @@ def fit_logistic(
     zero instead of creeping up to it.
     """
     scale = np.sqrt(np.average(features**2, axis=0, weights=weights))
-    scale[scale == 0] = 1.0
+    # Coefficients of features far below one would be far above what a prediction can multiply with.
+    scale = np.maximum(np.where(scale == 0, 1.0, scale), _SMALLEST)
     ridge = np.asarray(shrinkage) + 1e-6 * scale**2
     lower = np.where(nonnegative, 0.0, -np.inf)
 

@@ -22,6 +22,8 @@ COLD = 1e4
 """The lowest temperature is spread/COLD: one standard deviation of logits is then e^10000."""
 TINY = 1e-35
 """Logits that are all smaller than this are equal for every purpose; 1/T would overflow."""
+LARGEST = 1e35
+"""β beyond this leaves the range of float32: what it would still separate differs by nothing."""
 MAX_ITERATIONS = 100
 SHORT_ROW = 64
 _SAMPLE_ROWS = 2000  # Newton starts from the optimum of so many rows: full passes are the cost
@@ -126,8 +128,9 @@ def fit_inverse_temperature(logits: Array, labels: Array, weights: Array | None)
             return _fit((logits, labels, weights))
     except OverflowError:
         unit = float(xp.max(xp.abs(logits)))
-    best = _fit((logits / unit, labels, weights))
-    return dataclasses.replace(best, beta=best.beta / unit)
+    # In float64 the squares of the small logits beside such large ones do not vanish.
+    best = _fit((xp.astype(logits, xp.float64) / unit, labels, weights))
+    return best if best.kind == "flat" else dataclasses.replace(best, beta=best.beta / unit)
 
 
 def _fit(data: tuple[Any, ...]) -> Optimum:
@@ -155,7 +158,7 @@ def search(at: Callable[[float], Moments], start: float, rough: bool = False) ->
         start = -origin.slope / origin.curvature
     # Newton squares the error and the cubic through two passes does better: both leave 1e-10.
     newton_enough, cubic_enough = (1e-2, 1e-2) if rough else (1e-5, 1e-3)
-    low, high, beta, run, side = 0.0, math.inf, _single(start), 0, 0.0
+    low, high, beta, run, side = 0.0, math.inf, _single(min(start, LARGEST)), 0, 0.0
     before: tuple[float, Moments] | None = None
     while iterations < MAX_ITERATIONS:
         here = at(beta)
@@ -186,7 +189,9 @@ def search(at: Callable[[float], Moments], start: float, rough: bool = False) ->
             iterations += 1
             if origin.slope >= 0:
                 return Optimum(0.0, origin.loss, iterations, True, "chance")
-        beta = _single(following)
+        if min(beta, following) >= _single(LARGEST):
+            break
+        beta = _single(min(following, LARGEST))
     return Optimum(beta, here.loss, iterations, False)
 
 

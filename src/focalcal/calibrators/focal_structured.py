@@ -9,7 +9,7 @@ import numpy as np
 
 from focalcal._arrays import Array, like, logsumexp, namespace, to_numpy
 from focalcal.calibrators._columns import replace_top, top_log_odds
-from focalcal.calibrators._focal_affine import GAMMA_BOUNDS, FocalAffine, gamma_of
+from focalcal.calibrators._focal_affine import GAMMA_BOUNDS, FocalAffine, gamma_of, scale_of
 from focalcal.calibrators._newton import fit_inverse_temperature
 from focalcal.calibrators._piecewise import check_shapes, evaluate, pack
 from focalcal.calibrators._shrinkage import FEW, Shrunken, ShrunkenFit, folds_by_content
@@ -107,7 +107,7 @@ class FocalStructuredScaling(Calibrator):
     def _keep(self, found: Shrunken, beta: float) -> None:
         theta, layout = found.theta, found.layout
         delta, bias, extra = (theta[g] for g in layout.groups[:3])
-        scale = beta * math.exp(theta[0]) * (1 + delta)
+        scale = beta * scale_of(theta[0]) * (1 + delta)
         matrix = layout.matrix(theta) if found.strength.matrix else None
         self.gamma_ = gamma_of(theta[1])[0]
         self.weight_ = scale if matrix is None else np.diag(scale) + beta * matrix.T

@@ -188,6 +188,7 @@ class CalibrationStats:
             _expect_keys(state[name], set(_PARTS), name)
             parts = [_numbers(state[name][p], b.counts.shape, f"{name}.{p}") for p in _PARTS]
             setattr(stats, f"_{name}", Bins(b.edges, *parts))
+        stats._check_consistent()
         return stats
 
     def to_vector(self) -> np.ndarray:
@@ -220,6 +221,27 @@ class CalibrationStats:
             setattr(self, f"_{name}", Bins(b.edges, *parts))
             start = ends[-1]
         return self
+
+    def _check_consistent(self) -> None:
+        """FileFormatError where parts cannot come from the same samples; rounding is allowed."""
+        s, most = self._sums, 1 + 1e-6
+        weight, right = s["weight"], s["right"]
+        limits = dict.fromkeys(("right", "high", "zero_wrong"), weight)
+        limits |= {"high_correct": min(s["high"], right), "zero_right": right}
+        limits |= {"true_class_probability_right": right, "true_class_probability_wrong": weight}
+        wrong = [name for name, limit in limits.items() if s[name] > limit * most]
+        for name, b in self._tables().items():
+            fits = [
+                np.allclose(b.total, weight, rtol=1e-6, atol=0),
+                (b.correct_sums <= b.counts * most).all(),
+                (b.confidence_sums <= b.counts * b.edges[1:] * most).all(),
+            ]
+            wrong += [] if all(fits) else [name]
+        if wrong or (self.n == 0) != (weight == 0):
+            raise FileFormatError(
+                f"expected statistics of one set of samples, got {', '.join(wrong) or 'n'} that "
+                "disagree with the weight; the file is damaged, write it again"
+            )
 
     def _settings(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in _SETTINGS}

@@ -118,7 +118,7 @@ class Source:
         for path in paths:
             with open_parquet(path) as file:
                 columns = _columns(
-                    path, file.schema_arrow, logits_key, probs_key, labels_key, labels_required
+                    path, _schema(path, file), logits_key, probs_key, labels_key, labels_required
                 )
                 if partitions and columns != partitions[0].columns:
                     raise FileFormatError(
@@ -196,6 +196,17 @@ def open_parquet(path: str) -> Any:
         raise FileFormatError(
             f"{path} is not a readable parquet file ({error}); it may be missing or truncated"
         ) from error
+
+
+def _schema(path: str, file: Any) -> Any:
+    schema = file.schema_arrow
+    try:
+        _ = schema.names
+    except UnicodeDecodeError as error:
+        raise FileFormatError(
+            f"{path}: expected column names in UTF-8 ({error}); the file may be damaged"
+        ) from error
+    return schema
 
 
 def _columns(

@@ -18,6 +18,8 @@ from torch import Tensor
 from focalcal.losses._pointwise import is_transformed, logit_gradient, wants_plain_backward
 from focalcal.losses._problem import REDUCTIONS, can_fuse, compute_dtype, is_plain
 
+ZERO = torch.zeros((), device="cpu")
+
 
 def quick_focal(
     logits: Tensor,
@@ -131,6 +133,8 @@ class _RowFocal(torch.autograd.Function):
             factor = factor if weights is None else factor * weights
             result = logit_gradient(logits, column, gamma, factor)
         else:
-            scale = slope * (grad.unsqueeze(1) if grad.ndim else grad.item() * share)
+            # slope · grad · share in one operation.
+            grad = grad.unsqueeze(1) if grad.ndim else grad
+            scale = torch.addcmul(ZERO, slope, grad, value=share)
             result = log_q.exp().mul_(scale).scatter_add_(1, column, scale.neg_())
         return result, None, None, None, None

@@ -196,7 +196,7 @@ def _reduce(
     at = tl.arange(0, BLOCK)
     loss = tl.zeros((BLOCK,), tl.float32)
     weight = tl.zeros((BLOCK,), tl.float32)
-    for step in tl.static_range(STEPS):
+    for step in range(STEPS):
         inside = step * BLOCK + at < programs
         loss += tl.load(losses + step * BLOCK + at, mask=inside, other=0.0)
         weight += tl.load(weights + step * BLOCK + at, mask=inside, other=0.0)

@@ -234,10 +234,12 @@ def _reduce_few(
             return False
         np.add(labels[rows], starts[:m], out=at[:m], casting="unsafe")
         np.equal(flat.take(at[:m], out=picked[:m], mode="clip"), top, out=right)
-        tied = np.flatnonzero(right & (top <= _NO_TIE_ABOVE))
-        candidates = p.take(tied, axis=0)
-        if np.count_nonzero(candidates == top[tied, None]) > len(tied):
-            right[tied] = candidates.argmax(axis=1) == labels[rows][tied]  # the first class wins
+        close = np.flatnonzero(right & (top <= _NO_TIE_ABOVE))
+        if len(close):
+            others = p.take(close, axis=0)
+            others.reshape(-1)[labels[rows][close] + starts[: len(close)]] = -1
+            close = close[row_maximum(others, picked[: len(close)], scratch) == top[close]]
+            right[close] = p[close].argmax(axis=1) == labels[rows][close]  # the first class wins
         sums, cut = picked[:m], m - m % _BLAS_ROWS
         stacked = p[:cut].reshape(-1, _BLAS_ROWS, k)
         np.matmul(stacked, ones, out=sums[:cut].reshape(-1, _BLAS_ROWS))

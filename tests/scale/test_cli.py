@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -18,7 +15,7 @@ from focalcal.cli import app
 from focalcal.predictions import Predictions
 from focalcal.scale import Source
 
-from .conftest import ROWS, write
+from .conftest import ROWS
 
 runner = CliRunner()
 
@@ -73,46 +70,3 @@ def test_dask_on_the_command_line(pattern):
     assert process.returncode == 0, err
     assert json.loads(out)["n"] == ROWS
     assert "Traceback" not in err
-
-
-@pytest.mark.parametrize("what", ["evaluate", "fit", "apply"])
-def test_interrupted_is_130_and_clean(what, memory, tmp_path):
-    """A slow reader makes sure that the signal comes in the middle of the work."""
-    z, y = memory
-    pattern = write(tmp_path / "in", z, y)
-    calibrators.make("temperature").fit(z, y).save(tmp_path / "old.json")
-    before = (tmp_path / "old.json").read_bytes()
-    out = tmp_path / "out"
-    out.mkdir()
-    arguments = {
-        "evaluate": ["evaluate", pattern],
-        "fit": ["fit", pattern, "-o", tmp_path / "old.json"],
-        "apply": ["apply", tmp_path / "old.json", pattern, "-o", out],
-    }[what]
-    slow = (
-        "import sys, time\n"
-        "from focalcal.scale.source import Partition\n"
-        "plain = Partition.predictions\n"
-        "def predictions(self, batch, start):\n"
-        "    if batch.num_rows > 600:\n"
-        "        sys.stderr.write('reading\\n'); sys.stderr.flush(); time.sleep(0.3)\n"
-        "    return plain(self, batch, start)\n"
-        "Partition.predictions = predictions\n"
-        "from focalcal.cli import main\n"
-        "main()\n"
-    )
-    process = subprocess.Popen(
-        [sys.executable, "-c", slow, *map(str, arguments)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    assert process.stderr.readline() == "reading\n"
-    time.sleep(0.1)
-    os.killpg(process.pid, signal.SIGINT)
-    _, err = process.communicate(timeout=60)
-    assert process.returncode == 130, err
-    assert "Traceback" not in err
-    assert (tmp_path / "old.json").read_bytes() == before
-    assert not [p for p in tmp_path.rglob("*") if p.name.startswith(".focalcal-tmp")]

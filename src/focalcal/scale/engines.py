@@ -98,6 +98,7 @@ class DaskEngine:
                     n_workers=workers or available_cores(),
                     threads_per_worker=1,
                     dashboard_address=None,
+                    preload="focalcal.scale._worker",
                 )
             self.client = self._distributed.Client(self._cluster or scheduler)
         except (OSError, TimeoutError, ValueError) as error:

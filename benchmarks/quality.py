@@ -2,6 +2,7 @@
 
     python benchmarks/quality.py --data LOGITS_FOLDER               # 10 seeds, all methods
     python benchmarks/quality.py --data LOGITS_FOLDER --seeds 2 --methods temperature
+    python benchmarks/quality.py --data LOGITS_FOLDER --cache FOLDER  # go on where it was stopped
 
 Each test set is cut in halves at random: one fits, the other scores. Design networks are those on
 which defaults were chosen; held-out networks were looked at for these tables only. Differences are
@@ -53,24 +54,36 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", help="rows to run; default all")
     parser.add_argument("--networks", nargs="+", help="only networks whose name contains one")
     parser.add_argument("--reference", default="focal-structured")
+    parser.add_argument("--cache", type=Path, help="folder of what is done; delete a file to redo")
     parser.add_argument("--json", type=Path, default=Path("quality.json"))
     parser.add_argument("--markdown", type=Path, default=Path("quality.md"))
     args = parser.parse_args()
     rows = {**own_methods(), **rivals()}
     rows = {name: rows[name] for name in (args.methods or rows)}
     results: dict[str, Any] = {}
-    for group, networks in (("design", design(args.data)), ("held-out", held_out(args.data))):
-        for network, logits, labels in networks:
+    networks = [("design", *n) for n in design(args.data)]
+    networks += [("held-out", *n) for n in held_out(args.data)]
+    for seed in range(args.seeds):
+        for group, network, logits, labels in networks:
             if args.networks and not any(part in network for part in args.networks):
                 continue
-            found = run(rows, logits, labels, args.seeds)
-            results.setdefault(group, {})[network] = found
-            print(network, {k: np.mean(v, axis=0).round(4).tolist() for k, v in found.items()})
+            found = run(rows, logits, labels, seed, cache_file(args.cache, network, seed))
+            own = results.setdefault(group, {}).setdefault(network, {})
+            for name, values in found.items():
+                own.setdefault(name, []).append(values)
+            print(seed, network, {k: np.round(v, 4).tolist() for k, v in found.items()}, flush=True)
     text = "\n".join(table(group, results[group], args.reference) for group in results)
     write_text(args.markdown, text)
     document = {"provenance": provenance(), "seeds": args.seeds, "results": results}
     write_text(args.json, json.dumps(document, indent=1))
     print(text)
+
+
+def cache_file(folder: Path | None, network: str, seed: int) -> Path | None:
+    if folder is None:
+        return None
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder / f"{network.replace(' ', '_')}_{seed}.json"
 
 
 def design(folder: Path) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
@@ -95,22 +108,27 @@ def held_out(folder: Path) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
 
 
 def run(
-    rows: dict[str, Fit], logits: np.ndarray, labels: np.ndarray, seeds: int
-) -> dict[str, list[list[float]]]:
-    """Scores and seconds of every row on every seed's halves."""
-    found: dict[str, list[list[float]]] = {name: [] for name in rows}
-    for seed in range(seeds):
-        order = np.random.default_rng(seed).permutation(len(labels))
-        own, other = np.split(order, [len(order) // 2])
-        for name, fit in rows.items():
-            start = time.perf_counter()
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                predict = fit(logits[own], labels[own])
-                seconds = time.perf_counter() - start
-                log_p = predict(logits[other])
-            found[name].append([*score(log_p, labels[other]), seconds])
-    return found
+    rows: dict[str, Fit], logits: np.ndarray, labels: np.ndarray, seed: int, cache: Path | None
+) -> dict[str, list[float]]:
+    """Scores and seconds of every row on one seed's halves."""
+    done: dict[str, list[float]] = {}
+    if cache is not None and cache.exists():
+        done = json.loads(cache.read_text())
+    order = np.random.default_rng(seed).permutation(len(labels))
+    own, other = np.split(order, [len(order) // 2])
+    for name, fit in rows.items():
+        if name in done:
+            continue
+        start = time.process_time()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            predict = fit(logits[own], labels[own])
+            seconds = time.process_time() - start
+            log_p = predict(logits[other])
+        done[name] = [*score(log_p, labels[other]), seconds]
+        if cache is not None:
+            write_text(cache, json.dumps(done))
+    return {name: done[name] for name in rows}
 
 
 def score(log_p: np.ndarray, labels: np.ndarray) -> list[float]:
@@ -197,7 +215,7 @@ def table(group: str, networks: dict[str, Any], reference: str) -> str:
     lines = [
         f"### {group} networks ({len(networks)}: {', '.join(networks)})",
         "",
-        "| method | " + " | ".join(SCORES) + " | fit s | Δ NLL | Δ equal-mass ECE % |",
+        "| method | " + " | ".join(SCORES) + " | fit CPU s | Δ NLL | Δ equal-mass ECE % |",
         "|---|" + "---|" * (len(SCORES) + 3),
     ]
     for name in sorted(names, key=lambda n: means[n][:, 0].mean()):

@@ -177,15 +177,11 @@ def test_fitted_nll_is_not_above_the_identity(cases, name, shape, scale):
 
 @every_method
 def test_weights_equal_repetition(cases, name):
-    if name == "auto":
-        pytest.skip("folds are drawn over rows, weighted or not")
     z, y = cases["multiclass"]
     w = np.random.default_rng(0).integers(0, 4, len(y))
     a = make(name).fit(z, y, sample_weight=w)
     b = make(name).fit(np.repeat(z, w, axis=0), np.repeat(y, w))
-    # These take a setting (bin counts, shrinkage) from the number of rows: close, not equal.
-    tolerance = 1e-3 if name in ("bbq", "focal-structured") else 2e-5
-    np.testing.assert_allclose(a.predict_proba(z), b.predict_proba(z), atol=tolerance)
+    np.testing.assert_allclose(a.predict_proba(z), b.predict_proba(z), atol=2e-5)
 
 
 @every_method

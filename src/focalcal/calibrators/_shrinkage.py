@@ -71,7 +71,8 @@ class ShrunkenFit:
 
     def __init__(self, model: FocalAffine, log_scale: float, folds: np.ndarray) -> None:
         self.model, self.log_scale = model, log_scale
-        self.mean_square = float(np.mean(model.mean.astype(np.float64) ** 2))
+        squares = model.mean.astype(np.float64) ** 2
+        self.mean_square = float(np.average(squares, weights=model.weights))
         self.iterations = 0
         self.groups = [np.flatnonzero(folds == f) for f in np.unique(folds)]
         self.inside = [model.subset(np.flatnonzero(folds != f)) for f in np.unique(folds)]

@@ -14,7 +14,7 @@ import numpy as np
 from scipy.interpolate import CubicSpline
 from scipy.special import expit
 
-KNOTS = 6
+KNOTS = 4
 ROUNDS = 10
 PRECISIONS = (1.0, 1e6)
 

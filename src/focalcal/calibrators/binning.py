@@ -197,11 +197,13 @@ def _binnings(
     p: np.ndarray, hits: np.ndarray, weights: np.ndarray
 ) -> tuple[list[tuple[np.ndarray, np.ndarray]], list[float]]:
     """Inner edges and values of every binning of sorted p, and the log-likelihood of each."""
-    root = len(p) ** (1 / 3)
     totals = np.concatenate([[0.0], np.cumsum(weights)])
+    n_samples = max(1.0, float(totals[-1]))  # weight 2 is two samples
+    root = n_samples ** (1 / 3)
     ones = np.concatenate([[0.0], np.cumsum(weights * hits)])
     models, scores, seen = [], [], set()
-    for bins in range(max(1, int(root / 10)), min(len(p), int(np.ceil(root * 10))) + 1):
+    most = int(np.ceil(min(n_samples, root * 10)))
+    for bins in range(max(1, int(root / 10)), most + 1):
         inner = np.unique(p[quantile_positions(totals[1:], bins)])
         inner = inner[(inner > 0) & (inner < p[-1])]
         if inner.tobytes() in seen:  # ties make sizes coincide; one binning has one vote

@@ -186,7 +186,7 @@ def test_top_label_curve_learns_the_true_log_odds(rng):
     truth = c - 0.8 * np.tanh(c / 2)
     hits = (rng.random(len(c)) < expit(truth)).astype(float)
     curve = fit_top_label(c, hits, np.ones(len(c)))
-    at = np.linspace(-2, 4, 30)[:, None]
+    at = np.linspace(-1, 3, 30)[:, None]
     found = evaluate(at, *pack([curve.edges], [curve.pieces]))
     np.testing.assert_allclose(found, at - 0.8 * np.tanh(at / 2), atol=0.15)
 

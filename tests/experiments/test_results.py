@@ -195,14 +195,14 @@ def test_the_document_shows_stored_runs_beside_the_paper(store_path, tmp_path):
     text = reproduction_text([EXPERIMENTS[n] for n in names], store)
     assert "| 4.35 |" in text  # the paper's ECE of CE on ResNet-50
     assert "6 of the table's 80 cells have a run in the paper's own setting" in text
-    assert "pairs of losses are in the paper's order" in text
+    assert "of 3 pairs of losses" in text
     assert "One run (n = 1) per loss" in text
     assert "Published networks: Said theirs." in text
     assert "| theirs |" in text
     assert "0.7744" in text
     assert "Not run: no run with a measured Hessian" in text
     assert "## fts/shift\n" in text
-    assert "Not run: it takes 2 training runs on cifar10." in text
+    assert "needs the runs' weights" in text
     assert "stand-in" in text
     # ie/fig2 shows bins of snapshots; these runs made none, and the traces have the means.
     assert "bins were not kept" in text
@@ -336,8 +336,25 @@ def test_curvature_beside_the_store_is_found(store_path, tmp_path):
     record = {"n": 10, "trace": {"value": 2.0, "low": 1.0, "high": 3.0}, "top": {"values": [1.5]}}
     (tmp_path / "curvature").mkdir()
     (tmp_path / "curvature" / f"{run.name}.json").write_text(json.dumps(record))
-    found = EXPERIMENTS["geo/fig2"].analyse(Material("stored", tuple(store.runs())))
+    runs = tuple(store.runs())
+    found = EXPERIMENTS["geo/fig2"].analyse(Material("stored", runs))
     assert found.findings[0].ours == 2.0
+    lower = {"n": 10, "trace": {"value": 0.2, "low": 0.1, "high": 0.3}}
+    mmce = dataclasses.replace(_pretend(run, loss="mmce"), curvature=lower)
+    several = Material("stored", (*runs, mmce))
+    methods = EXPERIMENTS["geo/open1"].analyse(several)
+    assert "lower, outside both intervals, with mmce (0.2); not with none" in methods.conclusion
+    assert "Not run: label smoothing, brier, fl-3, mixup, sam." in methods.conclusion
+    # Neither SAM nor mixup was run, so the question about them is not answered.
+    assert EXPERIMENTS["geo/open3"].analyse(several).findings[0].verdict == "not run"
+    few = EXPERIMENTS["geo/fig3"].analyse(Material("stored", (*runs, mmce, mmce)))
+    assert "too few" in few.conclusion
+
+
+def test_a_table_without_a_run_says_so():
+    found = EXPERIMENTS["ie/table9"].analyse(Material("stored"))
+    assert found.findings[0].verdict == "not run"
+    assert "fl-1" in found.conclusion
 
 
 def test_unfinished_and_foreign_folders_are_refused(store_path, tmp_path):
@@ -396,8 +413,9 @@ def test_published_predictions_answer_for_real(shared_data, tmp_path):
 def test_the_papers_own_network_agrees_with_its_table(shared_data, tmp_path):
     # The published logits give every digit that the paper prints.
     result = reproduce(EXPERIMENTS["ie/table1"], "smoke", tmp_path, data=shared_data)
-    before, after = result.findings
+    before, after, temperature = result.findings
     assert result.comparable
+    assert (temperature.paper, temperature.verdict) == (1.1, "agrees")
     assert (round(before.ours, 2), round(after.ours, 2)) == (1.55, 0.95)
     assert (before.paper, after.paper) == (1.55, 0.95)
     assert "at T 1.1 (paper: T 1.1)" in after.what

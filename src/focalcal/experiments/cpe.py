@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
+from scipy.optimize import minimize_scalar
 
+from focalcal._arrays import log_softmax
+from focalcal.calibrators import TemperatureScaling
 from focalcal.errors import InputError
 from focalcal.experiments import published
 from focalcal.experiments.base import Analysis, Experiment, Finding, Material
 from focalcal.experiments.published import Network
+from focalcal.experiments.runs import fitted
 from focalcal.experiments.settings import SMOKE, Settings, is_published
 from focalcal.figures import Table
 from focalcal.figures import cpe as figures
@@ -125,7 +129,7 @@ def _human(material: Material) -> Analysis:
     ]
     for net in published.networks(material.data, n_classes=10, calibration=True):
         nets.append((net, (1.0, 3.0)))
-    findings, rows, parts = [], [], []
+    findings, rows, parts, softer = [], [], [], 0
     for net, gammas in nets:
         _check_order(net, counts)
         each = {
@@ -133,23 +137,45 @@ def _human(material: Material) -> Analysis:
             for name, log_q in published.calibrated(net, gammas).items()
         }
         findings += [_mean(f"human log-loss, {net.name}, {k}", v) for k, v in each.items()]
-        for name in (k for k in each if "Ψ" in k):
+        for name in (k for k in each if "Ψ" in k or k == "as they are"):
             apart = each[name] - each["temperature"]
             gap = _mean(f"{name} less temperature, {net.name}", apart)
             findings.append(gap)
             ends = f"[{gap.low:+.3f}, {gap.high:+.3f}]"
             parts.append(f"{net.name}, {name}: {gap.ours:+.3f} {ends}")
+        label_t = fitted(TemperatureScaling(), net.calibration).temperature_
+        human_t = _human_temperature(np.asarray(net.test.as_logits(), dtype=float), share)
+        what = f"T of lowest human log-loss, on the test set itself, {net.name}"
+        findings.append(Finding(what, human_t, n=net.n))
+        softer += human_t > label_t
         starts = ("as they are", "temperature", "Ψ", "T and Ψ", "focal temperature")
-        rows.append((net.name, *(_listed(each, start) for start in starts)))
+        scales = (f"{label_t:.2f}", f"{human_t:.2f}")
+        rows.append((net.name, *(_listed(each, start) for start in starts), *scales))
     findings.append(Finding("entropy of the human labels", floor, n=len(share)))
     text = (
         "Log-loss against the distribution of about 51 human labels per test image, the lower the "
-        f"better; its floor is their entropy, {floor:.4f}. Ψ, alone or with the T that goes with "
-        "its γ, less temperature scaling, paired, positive is worse: "
-        f"{'; '.join(parts) or 'no network with one γ'}."
+        f"better; its floor is their entropy, {floor:.4f}. Paired differences to temperature "
+        f"scaling, positive is worse: {'; '.join(parts)}. The T that would suit people, found on "
+        f"the test set itself, is above that of the labels for {softer} of {len(nets)} networks"
     )
-    columns = ("network", "as they are", "temperature", "Ψ alone", "T and Ψ", "focal temperature")
+    if softer == len(nets):
+        text += (
+            ": people are less sure, and what raises confidence, as Ψ does, leads away from them"
+        )
+    text += "."
+    columns = (
+        *("network", "as they are", "temperature", "Ψ alone", "T and Ψ", "focal temperature"),
+        *("T by labels", "T by people"),
+    )
     return Analysis(tuple(findings), text, tables=(Table("human log-loss", columns, tuple(rows)),))
+
+
+def _human_temperature(z: np.ndarray, share: np.ndarray) -> float:
+    def loss(log_t: float) -> float:
+        return -float((share * log_softmax(z / np.exp(log_t))).sum(axis=1).mean())
+
+    found = minimize_scalar(loss, bounds=(np.log(0.1), np.log(20)), method="bounded")
+    return float(np.exp(found.x))
 
 
 def _listed(each: dict[str, np.ndarray], start: str) -> str:

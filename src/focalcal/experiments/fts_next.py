@@ -267,6 +267,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         "asked for in the summary",
         _shift,
         _shift_recipes,
+        lambda s: accepts_image(s) and s["loss"] in ("ce", "fl-3"),
     ),
     Experiment(
         "fts/criterion",

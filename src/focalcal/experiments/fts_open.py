@@ -82,7 +82,7 @@ def _bounds(material: Material) -> Analysis:
         "d ln h/d ln q between q_j and q_i, whatever K. Above it is at most 1 + γ: u = 1 + "
         "γq/(1−q) − γq r'/(1+γr) and r' ≥ 0 give u ≤ 1 + γ for q ≤ ½; if q_i > ½, q_j ≤ 1−q_i and "
         "the mean is that over [1−q_i, q_i], which Prop. 3 (K = 2) keeps below 1 + γ, and that "
-        "over [q_j, 1−q_i], where u is. Below it is at least the least u, which is under 1 "
+        "over [q_j, 1−q_i], where u is at most that. Below it is at least the least u, under 1 "
         "(.955, .910, .884 for γ = 1, 3, 5, at q = .047, .028, .021). Both ends are sharp for K ≥ "
         "3: two classes that share all the mass come near 1 + γ, two close ones at that small "
         "q near the least u. So for K > 2 the two temperatures of Prop. 3 widen to 1/(1+γ) and one "

@@ -125,14 +125,19 @@ def _fig3(material: Material) -> Analysis:
     every = [p for found in points.values() for p in found if p.trace > 0]
     if len(every) < 3:
         return _not_measured()
+    rank = rank_correlation([p.trace for p in every], [p.ece for p in every])
+    findings.append(Finding("rank correlation of ECE and trace", rank, n=len(every)))
+    text = f"All losses together: the rank correlation of ECE and trace is {rank:+.2f}, n = "
+    text += f"{len(every)}. "
+    if len(every) < 6:  # a cubic has four coefficients
+        reason = f"{len(every)} networks are too few"
+        findings.append(Finding("R² of the cubic fit of ECE on ln trace", reason=reason))
+        text += f"The cubic fit is left out: {reason}."
+        return Analysis(tuple(findings), text + seeds(material.runs))
     fit = figures.cubic_fit([p.trace for p in every], [100 * p.ece for p in every])
     findings.append(Finding("R² of the cubic fit of ECE on ln trace", fit.r_squared, n=fit.n))
-    free = fit.n - len(fit.coefficients)
-    rank = rank_correlation([p.trace for p in every], [p.ece for p in every])
-    findings.append(Finding("rank correlation of ECE and trace", rank, n=fit.n))
-    text = (
-        f"R² = {fit.r_squared:.2f} over {fit.n} networks, all losses together, with {free} degrees "
-        f"of freedom left; the rank correlation of ECE and trace is {rank:+.2f}. A cubic follows a "
+    text += (
+        f"R² of the cubic fit is {fit.r_squared:.2f} over {fit.n} networks. A cubic follows a "
         "minimum where one exists; it says nothing about cause."
     )
     kept = {k: [p for p in v if p.trace > 0] for k, v in points.items()}
@@ -169,6 +174,7 @@ def _tau_recipes(scale: str) -> dict[str, Settings]:
         }
         # The trace of this network is about 2,000: from τ = .01 on training fails or diverges.
         rates, taus = (0.003, 0.01, 0.03), (0.0, 1e-4, 3e-4, 1e-3)
+        rates = rates[:2] if scale == "lite" else rates
     return {
         f"lr{rate:g}-tau{tau:g}": base
         | {
@@ -240,15 +246,20 @@ def _method(run: Run) -> str:
 
 def _methods(wanted: tuple[str, ...], material: Material) -> Analysis:
     findings, traces = [], {}
+    losses = {METHODS[name]["loss"] for name in wanted} | {"fla-53"}
     for run in material.runs:
-        if run.curvature is None:
+        name = _method(run)
+        if run.curvature is None or not {name, run.loss} & (losses | set(wanted)):
             continue
         point = _point(run, 0)
-        name = _method(run)
         traces.setdefault(name, point)
         findings += _findings(run, point)
-    if "ce" not in traces:
-        return _not_measured()
+    kinds = {name: name if name in ("mixup", "sam") else METHODS[name]["loss"] for name in wanted}
+    absent = [name for name, kind in kinds.items() if kind not in traces]
+    asked = [name for name in wanted if name not in ("ce", "fl-3")]
+    if "ce" not in traces or all(name in absent for name in asked):
+        reason = f"no run with a measured Hessian among ce, {', '.join(asked)}"
+        return Analysis((Finding("curvature", reason=reason),), f"Not run: {reason}.")
     every = list(traces.values())
     lower = [k for k, p in traces.items() if p.high < traces["ce"].low]
     others = [k for k in traces if k not in (*lower, "ce")]
@@ -258,7 +269,6 @@ def _methods(wanted: tuple[str, ...], material: Material) -> Analysis:
         f"Rank correlation of ECE and trace over these {len(traces)}: "
         f"{rank_correlation([p.trace for p in every], [p.ece for p in every]):+.2f}."
     )
-    absent = [name for name in wanted if METHODS[name]["loss"] not in traces and name not in traces]
     if absent:
         text += f" Not run: {', '.join(absent)}."
     return Analysis(tuple(findings), text + seeds(material.runs))

@@ -38,6 +38,7 @@ def _ends(run: Run, names: tuple[str, ...]) -> list[Finding]:
     return found
 
 
+FIXED = ("ce", "fl-1", "fl-2", "fl-3")
 SPLIT = ("nll_right", "nll_wrong", "entropy_right", "entropy_wrong")
 
 
@@ -47,11 +48,12 @@ def _fig1(material: Material) -> Analysis:
     rows = _traced(run)
     low = min(rows, key=lambda row: row["test"]["nll"])
     last = rows[-1]
-    columns = {"all": "nll", "right": "nll_right", "wrong": "nll_wrong"}
-    for group, name in columns.items():
-        for at in (low, last):
-            what = f"test NLL, {group}, epoch {at['epoch']}"
-            findings.append(Finding(what, at["test"][name], n=at["test"]["n"]))
+    for at in (low, last):
+        found, n = at["test"], at["test"]["n"]
+        counts = {"": n, "_right": n * (1 - found["error"]), "_wrong": n * found["error"]}
+        for group, count in counts.items():
+            what = f"test nll{group.replace('_', ', ')}, epoch {at['epoch']}"
+            findings.append(Finding(what, found[f"nll{group}"], n=round(count)))
     share = last["test"]["error"] * (last["test"]["nll_wrong"] or 0) / last["test"]["nll"]
     text = (
         f"{run.label}: the test NLL is lowest at epoch {low['epoch']} ({low['test']['nll']:.3f}) "
@@ -105,10 +107,10 @@ def _fig2_traces(run: Run) -> Analysis:
         text += f"The training error never falls below 0.1 % (last {last['train']['error']:.4f})."
     else:
         text += (
-            f"The training error is below 0.1 % from epoch {learned['epoch']}, with mean "
-            f"confidence {learned['train']['confidence']:.4f} and NLL "
-            f"{learned['train']['nll']:.4f}; at epoch {last['epoch']} they are "
-            f"{last['train']['confidence']:.4f} and {last['train']['nll']:.4f}."
+            f"The training error is below 0.1 % from epoch {learned['epoch']}, where mean "
+            f"confidence lacks {1 - learned['train']['confidence']:.1e} to 1 and the NLL is "
+            f"{learned['train']['nll']:.1e}; at epoch {last['epoch']} these are "
+            f"{1 - last['train']['confidence']:.1e} and {last['train']['nll']:.1e}."
         )
     curves = tuple(
         Curve(name, *figures.trace(rows, name, "train")) for name in ("confidence", "error")
@@ -131,9 +133,15 @@ def _fig3(material: Material) -> Analysis:
     parts.append(
         "norm of the last layer: " + ", ".join(f"{k} {v:.2f}" for k, v in norms.items() if v)
     )
-    text = "At the end, on the test set. " + "; ".join(parts) + "." + seeds(material.runs)
+    text = "At the end, on the test set. " + "; ".join(parts) + "." + _absent(FIXED, runs)
+    text += seeds(material.runs)
     panels = figures.figure3({k: r.rows for k, r in runs.items()})
     return Analysis(tuple(findings), text, tuple(panels))
+
+
+def _absent(losses: tuple[str, ...], runs: dict[str, Run]) -> str:
+    left = [loss for loss in losses if loss not in runs]
+    return f" Not run: {', '.join(left)}." if left else ""
 
 
 def _fig4a(material: Material) -> Analysis:
@@ -249,8 +257,6 @@ def _figure(name: str, title: str, claim: str, analyse, losses=(), snapshots=Fal
 
     return Experiment(f"ie/{name}", title, claim, analyse, recipes, accepts)
 
-
-FIXED = ("ce", "fl-1", "fl-2", "fl-3")
 
 EXPERIMENTS: tuple[Experiment, ...] = (
     _figure(

@@ -6,13 +6,12 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from focalcal.experiments import published
 from focalcal.experiments.base import Analysis, Finding, Material
 from focalcal.experiments.reference import Row, number, rows
 from focalcal.experiments.runs import IMAGES, Run
 from focalcal.figures import Table
+from focalcal.metrics import Estimate
 
 DATASETS = {
     "cifar10": "CIFAR-10",
@@ -77,6 +76,9 @@ def grid(table: str, material: Material) -> Analysis:
     runs = [
         run for run in (*material.runs, *published.golden_run(material.data)) if run.loss in losses
     ]
+    if not runs:
+        reason = f"no stored run with one of {', '.join(losses)}"
+        return Analysis((Finding(NAMES[metric], reason=reason),), f"Not run: {reason}.")
     findings, same = [], 0
     for run, stage in itertools.product(runs, stages):
         paper, setting = known(run, printed, stage)
@@ -87,9 +89,18 @@ def grid(table: str, material: Material) -> Analysis:
             what += f" (paper: T {paper['temperature']})"
         e = _of(run, stage)[METRICS[metric]]
         findings.append(Finding.percent(what, e, number(paper.get("value")), setting=setting))
+        theirs = number(paper.get("temperature"))
+        if stage == "post" and theirs is not None and metric == "ece%":
+            # A step and a half of the grid that T is chosen from.
+            what = f"T, {run.label}"
+            t, n = run.temperature, run.calibration.n
+            findings.append(Finding(what, t, theirs, n=n, tolerance=0.15, setting=setting))
     text = f"{same} of the table's {len(printed)} cells have a run in the paper's own setting"
-    text += f", {len(findings) - same} values are of other settings, as named. "
+    text += f", {len(runs) * len(stages) - same} values are of other settings, as named. "
     text += " ".join(filter(None, (_order(runs, METRICS[metric], s, printed) for s in stages)))
+    if metric == "mce%":
+        text += " One bin of few samples decides the MCE; so wide are its intervals that a verdict "
+        text += "means little."
     return Analysis(tuple(findings), (text + seeds(material.runs)).strip(), (as_table(findings),))
 
 
@@ -101,7 +112,7 @@ def seeds(runs: Sequence[Run]) -> str:
         counted[key] = counted.get(key, 0) + 1
     if not runs or max(counted.values()) > 1:
         return ""
-    return " One run (n = 1) per loss: the intervals are of the test samples, not of the seeds."
+    return " One run (n = 1) per loss: the intervals say nothing of other seeds."
 
 
 def _of(run: Run, stage: str) -> Any:
@@ -109,25 +120,36 @@ def _of(run: Run, stage: str) -> Any:
 
 
 def _order(runs: Sequence[Run], metric: str, stage: str, printed: dict[Key, Row]) -> str:
-    """Our losses from the lowest on, and how many pairs of them stand in the paper's order."""
-    groups: dict[tuple[str, str], dict[str, list[tuple[float, float | None]]]] = {}
+    """Our losses from the lowest on, and which pairs of them stand in the paper's order."""
+    groups: dict[tuple[str, str], dict[str, tuple[Estimate, float | None]]] = {}
     for run in runs:
         paper, _ = known(run, printed, stage)
-        pair = (100 * _of(run, stage)[metric].value, number(paper.get("value")))
         place = groups.setdefault((run.settings["dataset"], run.network), {})
-        place.setdefault(run.loss, []).append(pair)
+        place.setdefault(run.loss, (_of(run, stage)[metric], number(paper.get("value"))))
     parts = []
     for (data, network), by_loss in groups.items():
-        ours = {k: float(np.mean([v[0] for v in pairs])) for k, pairs in by_loss.items()}
-        theirs = {k: pairs[0][1] for k, pairs in by_loss.items() if pairs[0][1] is not None}
-        if len(ours) < 2:
+        if len(by_loss) < 2:
             continue
-        listed = ", ".join(f"{k} {ours[k]:.2f}" for k in sorted(ours, key=ours.__getitem__))
+        listed = ", ".join(
+            f"{loss} {100 * e.value:.2f}"
+            for loss, (e, _) in sorted(by_loss.items(), key=lambda item: item[1][0].value)
+        )
         text = f"{data} {network} {STAGES[stage]}, lowest first: {listed}"
-        pairs = list(itertools.combinations(theirs, 2))
-        kept = sum((ours[a] < ours[b]) == (theirs[a] < theirs[b]) for a, b in pairs)
+        pairs = [
+            (a, b, x < y)
+            for (a, x), (b, y) in itertools.combinations(by_loss.values(), 2)
+            if x is not None and y is not None
+        ]
+        apart = [(a, b, less) for a, b, less in pairs if a.high < b.low or b.high < a.low]
+        kept = sum((a.value < b.value) == less for a, b, less in apart)
         if pairs:
-            text += f"; {kept} of {len(pairs)} pairs of losses are in the paper's order"
+            text += f"; of {len(pairs)} pairs of losses "
+            text += (
+                f"{len(apart)} have intervals that do not meet, and {kept} of these are in the "
+                "paper's order"
+                if apart
+                else "none has intervals that do not meet"
+            )
         parts.append(text + ".")
     return " ".join(parts)
 

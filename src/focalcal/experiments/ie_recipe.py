@@ -30,8 +30,10 @@ def _recipes(bases: dict[str, Settings], scale: str) -> dict[str, Settings]:
     """Both losses, mean and summed, clipped and not, with three weight decays."""
     small = scale == "smoke"
     base, lr = (BASES["smoke"], 5e-3) if small else (bases[scale], 0.1)
+    # The last way is the second with 1/batch of the decay: the perceptron does without.
+    ways = WAYS[:2] if small else WAYS[:3] if base["model"] == "mlp" else WAYS
     found = {}
-    for reduction, clip in WAYS[:2] if small else WAYS:
+    for reduction, clip in ways:
         for decay in DECAYS[1:] if small else DECAYS:
             # An unclipped sum is a step of batch size times the mean's.
             rate = lr / 128 if (reduction, clip) == ("sum", 0.0) else lr

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
 
 from focalcal import _blocks
-from focalcal._blocks import available_cores, map_blocks, one_thread
+from focalcal._blocks import available_cores, map_blocks, one_thread, scratch
 
 
 @pytest.mark.parametrize(("n", "size"), [(0, 4), (1, 4), (4, 4), (10, 4), (1000, 7)])
@@ -40,3 +42,14 @@ def test_one_thread_works_alone():
         assert set(map_blocks(lambda _: threading.get_ident(), 100, 10)) == {here}
     if available_cores() > 1:
         assert here not in map_blocks(lambda _: threading.get_ident(), 100, 10)
+
+
+def test_scratch_is_given_again_to_the_same_thread_only():
+    first = scratch("a", (3, 4), np.float32)
+    assert first.shape == (3, 4)
+    assert first.dtype == np.float32
+    assert np.shares_memory(first, scratch("a", (5,), bool))
+    assert not np.shares_memory(first, scratch("b", (3, 4), np.float32))
+    with ThreadPoolExecutor(1) as pool:
+        assert not np.shares_memory(first, pool.submit(scratch, "a", (2,), np.int8).result())
+    assert scratch("a", (100, 100), np.float64).size == 10_000

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import Any, TypeVar
+
+import numpy as np
 
 T = TypeVar("T")
 
@@ -42,6 +45,18 @@ def one_thread() -> Iterator[None]:
         yield
     finally:
         _here.alone = before
+
+
+def scratch(name: str, shape: tuple[int, ...], kind: Any) -> np.ndarray:
+    """An array with any content that this thread's next call with this name gets again.
+
+    Asking the system for half a megabyte, page by page, takes longer than filling it.
+    """
+    held: dict[str, np.ndarray] = _here.__dict__.setdefault("held", {})
+    size = math.prod(shape) * np.dtype(kind).itemsize
+    if name not in held or held[name].size < size:
+        held[name] = np.empty(size, np.uint8)
+    return held[name][:size].view(kind).reshape(shape)
 
 
 def available_cores() -> int:

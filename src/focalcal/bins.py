@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from focalcal._arrays import Array, is_torch, to_numpy
-from focalcal._blocks import map_blocks
+from focalcal._blocks import map_blocks, scratch
 from focalcal._checks import check_whole
 from focalcal.errors import InputError
 
@@ -269,9 +269,13 @@ def _count_columns(columns: np.ndarray, y: np.ndarray, inner: np.ndarray) -> np.
     """
     (k, n), m = columns.shape, len(inner) + 1
     flat = columns.reshape(-1)
-    above = columns > flat.dtype.type(inner[0] if m > 1 else np.inf)
-    values = flat.take(np.flatnonzero(above))
-    cell = np.repeat(np.arange(k) * m + 1, np.count_nonzero(above, axis=1))
+    above = np.greater(
+        flat, flat.dtype.type(inner[0] if m > 1 else np.inf), out=scratch("many", flat.shape, bool)
+    )
+    above = np.flatnonzero(above)
+    values = flat.take(above)
+    per_class = np.diff(np.searchsorted(above, np.arange(k + 1) * n))
+    cell = np.repeat(np.arange(k) * m + 1, per_class)
     cell += _index(values, inner[1:])
     counts = np.bincount(cell, minlength=k * m).reshape(k, m).astype(np.float64)
     sums = np.bincount(cell, weights=values, minlength=k * m).reshape(k, m)
@@ -279,12 +283,13 @@ def _count_columns(columns: np.ndarray, y: np.ndarray, inner: np.ndarray) -> np.
     counts[:, 0] = n - counts.sum(axis=1)
     rest = np.maximum(np.add.reduce(columns, axis=1, dtype=np.float64) - sums.sum(axis=1), 0.0)
     sums[:, 0] = np.where(counts[:, 0] > 0, rest, 0.0)
-    some = np.flatnonzero(y >= 0)
-    own = y.take(some)
-    hits = own * m
-    own *= n
-    own += some
-    hits += _index(flat.take(own), inner)
+    rows = np.arange(n)
+    if y.min() < 0:
+        rows = np.flatnonzero(y >= 0)
+        y = y[rows]
+    rows += y * n
+    hits = y * m
+    hits += _index(flat.take(rows), inner)
     return np.stack([counts, sums, np.bincount(hits, minlength=k * m).reshape(k, m)])
 
 
@@ -346,11 +351,11 @@ def _index(x: np.ndarray, inner: np.ndarray) -> np.ndarray:
     flat, column = np.ascontiguousarray(x).reshape(-1), inner[:, None]
     index = np.zeros(flat.size, dtype=np.uint8)
     size = _COMPARED // max(len(inner), 1)
-    above = np.empty((len(inner), min(flat.size, size)), dtype=bool)
     for start in range(0, flat.size if len(inner) else 0, size):
         part, out = flat[start : start + size], index[start : start + size]
-        np.greater(part, column, out=above[:, : part.size])
-        np.add.reduce(above[:, : part.size].view(np.uint8), axis=0, out=out)
+        above = scratch("above", (len(inner), part.size), bool)
+        np.greater(part, column, out=above)
+        np.add.reduce(above.view(np.uint8), axis=0, out=out)
     return index.reshape(x.shape)
 
 

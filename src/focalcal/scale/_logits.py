@@ -7,12 +7,12 @@ the confidences serves both histograms.
 
 from __future__ import annotations
 
-import threading
 from functools import cache
 
 import numpy as np
 
 from focalcal import bins as _bins
+from focalcal._blocks import scratch
 from focalcal.bins import Bins
 from focalcal.metrics import CalibrationStats
 from focalcal.metrics._cells import fine_edges
@@ -23,9 +23,6 @@ MAX_CLASSES = 64
 _BLOCK_ELEMENTS = 2**18
 _PENDING = 2**18
 """Confidences sorted at a time: fewer would spend their time on the edges of the histogram."""
-
-
-_here = threading.local()
 
 
 class LogitStats:
@@ -53,8 +50,7 @@ class LogitStats:
 
     def _add_block(self, logits: np.ndarray, y: np.ndarray) -> None:
         n, k = logits.shape
-        space = _workspace(k, logits.dtype)
-        below, probs, is_top = (a[: n * k].reshape(k, n) for a in space[:3])
+        below, probs = (scratch(name, (k, n), logits.dtype) for name in ("below", "probs"))
         np.copyto(below, logits.T)
         below -= below.max(axis=0)
         np.exp(below, out=probs)
@@ -65,17 +61,18 @@ class LogitStats:
         own += np.arange(n)
         p_true = probs.reshape(-1).take(own)
         right = p_true == confidence
-        if np.count_nonzero(np.equal(probs, confidence, out=is_top)) != n:
+        is_top = np.equal(probs, confidence, out=scratch("many", (k, n), bool))
+        if np.count_nonzero(is_top) != n:
             right = probs.argmax(axis=0) == y  # ties: the first class is predicted
         stats = self._stats
         stats.n += n
         stats._columns += _bins.bin_columns(y, probs.T, stats._columns.edges)
         below *= probs
-        split = np.empty((3, n))  # entropy, logarithm and probability of the true class
-        # −Σ p ln p = ln Σ exp z − Σ p z
+        # Rows: entropy, logarithm and probability of the true class. −Σ p ln p = ln Σ exp z − Σ p z.
+        split = scratch("split", (3, n), np.float64)
         np.subtract(np.log(total), below.sum(axis=0), out=split[0])
         split[2] = p_true
-        self._add_sums(_sum_of_squares(probs.reshape(-1), space[3]), split, confidence, right)
+        self._add_sums(_sum_of_squares(probs.reshape(-1)), split, confidence, right)
         self._samples.append((confidence, right))
         self._pending += n
 
@@ -83,7 +80,9 @@ class LogitStats:
         self, squares: float, split: np.ndarray, confidence: np.ndarray, right: np.ndarray
     ) -> None:
         zero = split[2] == 0
-        np.log(np.where(zero, 1.0, split[2]), out=split[1])
+        with np.errstate(divide="ignore"):
+            np.log(split[2], out=split[1])
+        split[1, zero] = 0.0
         high = at_least(confidence, self._stats.threshold)
         whole = split.sum(axis=1)
         of_right = np.einsum("ij,j->i", split, right.astype(np.float64))
@@ -120,19 +119,9 @@ def _edges_below(kind: np.dtype) -> np.ndarray:
     return np.where(near > edges, np.nextafter(near, kind.type(-1)), near).astype(np.float64)
 
 
-def _workspace(k: int, kind: np.dtype) -> tuple[np.ndarray, ...]:
-    """This thread's buffers for a block: asking the system for fresh memory each time is slow."""
-    if getattr(_here, "key", None) != (k, kind):
-        rows = max(_BLOCK_ELEMENTS // k, 1)
-        _here.key = (k, kind)
-        sizes = [(rows * k, kind), (rows * k, kind), (rows * k, bool), (2**16, np.float64)]
-        _here.space = tuple(np.empty(size, of) for size, of in sizes)
-    return _here.space
-
-
-def _sum_of_squares(values: np.ndarray, space: np.ndarray) -> float:
+def _sum_of_squares(values: np.ndarray) -> float:
     """In float64: in float32 the sum of a row would lose its many small terms, always downwards."""
-    total = 0.0
+    total, space = 0.0, scratch("squares", (2**15,), np.float64)
     for start in range(0, len(values), len(space)):
         part = values[start : start + len(space)]
         total += float(np.square(part, out=space[: len(part)], dtype=np.float64).sum())

@@ -201,6 +201,7 @@ def test_many_sums_and_many_steps_of_the_reduction(most, monkeypatch) -> None:
 
 @pytest.mark.gpu
 @needs_gpu
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
 def test_a_plain_call_never_waits_and_launches_four_kernels() -> None:
     from focalcal.losses import focal_loss
 

@@ -12,6 +12,7 @@ from focalcal.calibrators.persistence import to_dict
 from focalcal.errors import FileFormatError, InputError
 from focalcal.metrics import CalibrationStats
 from focalcal.predictions import Predictions
+from focalcal.scale import Source
 
 
 @pytest.fixture
@@ -142,3 +143,36 @@ def test_statistics_that_contradict_themselves(field, value):
     document["sums"][field] = value
     with pytest.raises(FileFormatError, match="statistics of one set of samples"):
         CalibrationStats.from_json(json.dumps(document))
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("threshold", 10**400), ("n_classes", 10**9), ("bins", 10**12)]
+)
+def test_settings_of_statistics_are_read_before_anything_is_made(field, value):
+    stats = CalibrationStats(2, bins=2).update([0, 1], [[0.9, 0.1], [0.4, 0.6]])
+    document = json.loads(stats.to_json())
+    with pytest.raises(FileFormatError, match="expected"):
+        CalibrationStats.from_json(json.dumps({**document, field: value}))
+    document["sums"]["brier"] = 10**400
+    with pytest.raises(FileFormatError, match="expected numbers in sums"):
+        CalibrationStats.from_json(json.dumps(document))
+
+
+def test_an_object_in_a_list_of_numbers(problem, tmp_path):
+    document = to_dict(calibrators.make("ensemble-temperature").fit(*problem))
+    name = next(iter(document["state"]))
+    document["state"][name] = [{"a": 1}, {"b": 2}]
+    (tmp_path / "c.json").write_text(json.dumps(document))
+    with pytest.raises(FileFormatError, match="expected"):
+        calibrators.load(tmp_path / "c.json")
+
+
+def test_parquet_column_names_that_are_no_text(tmp_path):
+    pa = pytest.importorskip("pyarrow")
+    pq = pytest.importorskip("pyarrow.parquet")
+    path = tmp_path / "p.parquet"
+    pq.write_table(pa.table({"logits": [[0.0, 1.0]], "labels": [1]}), path)
+    path.write_bytes(path.read_bytes().replace(b"labels", b"lab\xfels"))
+    for load in (Predictions.load, Source.open):
+        with pytest.raises(FileFormatError, match="parquet"):
+            load(path)

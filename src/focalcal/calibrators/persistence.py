@@ -146,7 +146,10 @@ def _decoder(methods: Mapping[str, type[Calibrator]]) -> Callable[..., Any]:
             return {key: decode(item, listed) for key, item in value.items()}
         if isinstance(value, list):
             documents = bool(value) and all(isinstance(item, (dict, str)) for item in value)
-            if listed or (documents and not any(item in _INFINITIES for item in value)):
+            if listed or (
+                documents
+                and not any(isinstance(item, str) and item in _INFINITIES for item in value)
+            ):
                 return [decode(item, listed) for item in value]
             return _decode_array(value)
         if isinstance(value, str):

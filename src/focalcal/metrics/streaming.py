@@ -177,9 +177,11 @@ class CalibrationStats:
                 "read it with the focalcal that wrote it"
             )
         _expect_keys(state, {"format", "version", *_SETTINGS, "n", "sums", *_TABLES}, "the file")
+        _expect_keys(state["columns"], set(_PARTS), "columns")
+        _expect_lengths(state["columns"]["counts"], state["n_classes"], state["bins"])
         try:
             stats = cls(*(state[name] for name in _SETTINGS))
-        except (TypeError, ValueError) as e:
+        except (TypeError, ValueError, OverflowError) as e:
             raise FileFormatError(f"expected valid settings, got: {e}") from e
         stats.n = _whole(state["n"])
         _expect_keys(state["sums"], set(_SUMS), "sums")
@@ -337,6 +339,19 @@ def _expect_keys(found: Any, expected: set[str], where: str) -> None:
         raise FileFormatError(f"wrong fields in {where}: missing {missing}, unknown {extra}")
 
 
+def _expect_lengths(rows: Any, n_classes: Any, bins: Any) -> None:
+    """Before tables of a declared size are made, what is there must have that size."""
+    found = (len(rows), len(rows[0])) if _is_table(rows) else None
+    if found != (n_classes, bins):
+        raise FileFormatError(
+            f"expected valid settings, {(n_classes, bins)} the shape of columns.counts, got {found}"
+        )
+
+
+def _is_table(rows: Any) -> bool:
+    return isinstance(rows, list) and len(rows) > 0 and isinstance(rows[0], list)
+
+
 def _whole(n: Any) -> int:
     if isinstance(n, bool) or not isinstance(n, int) or n < 0:
         raise FileFormatError(f"expected n as a whole number >= 0, got {n!r}")
@@ -346,7 +361,7 @@ def _whole(n: Any) -> int:
 def _numbers(values: Any, shape: tuple[int, ...], where: str) -> np.ndarray:
     try:
         array = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError) as e:
+    except (TypeError, ValueError, OverflowError) as e:
         raise FileFormatError(f"expected numbers in {where}, got: {e}") from e
     if array.shape != shape:
         raise FileFormatError(f"expected {where} of shape {shape}, got {array.shape}")

@@ -68,7 +68,7 @@ class LogitStats:
         stats.n += n
         stats._columns += _bins.bin_columns(y, probs.T, stats._columns.edges)
         below *= probs
-        # Rows: entropy, logarithm and probability of the true class. −Σ p ln p = ln Σ exp z − Σ p z.
+        # Entropy, logarithm and probability of the true class; −Σ p ln p = ln Σ exp z − Σ p z.
         split = scratch("split", (3, n), np.float64)
         np.subtract(np.log(total), below.sum(axis=0), out=split[0])
         split[2] = p_true

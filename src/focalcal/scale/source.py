@@ -192,7 +192,7 @@ def open_parquet(path: str) -> Any:
     pyarrow = pyarrow_module()
     try:
         return pyarrow.parquet.ParquetFile(path)
-    except (pyarrow.ArrowException, OSError) as error:
+    except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
         raise FileFormatError(
             f"{path} is not a readable parquet file ({error}); it may be missing or truncated"
         ) from error

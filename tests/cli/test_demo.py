@@ -56,8 +56,8 @@ main()
             assert f"to {100 * ece:.2f} %" in shown["verdict"]
 
 
-def test_demo_fits_every_method_that_is_not_slow():
-    assert set(demo.settings().methods) | set(demo.SLOW) | {"auto"} == set(calibrators.METHODS)
+def test_demo_fits_every_method():
+    assert set(demo.settings().methods) | {"auto"} == set(calibrators.METHODS)
 
 
 @pytest.mark.slow

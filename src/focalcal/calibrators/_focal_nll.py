@@ -8,6 +8,7 @@ from typing import Any
 import array_api_compat
 import numpy as np
 import scipy.optimize
+from threadpoolctl import threadpool_limits
 
 from focalcal._arrays import Array, namespace, to_numpy
 from focalcal.calibrators._grid import TopScores
@@ -145,9 +146,10 @@ def _minimise(
 
     bounds = [tuple(np.log1p(gamma_range)), (start[1] - 7, start[1] + 7)]
     options = {"maxiter": 200, "ftol": 1e-13, "gtol": 1e-7}
-    return scipy.optimize.minimize(
-        objective, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options
-    )
+    with threadpool_limits(1, "blas"):  # the blocks already run on all cores
+        return scipy.optimize.minimize(
+            objective, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options
+        )
 
 
 def _degenerate(plain: Optimum) -> FocalOptimum:

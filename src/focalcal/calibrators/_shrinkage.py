@@ -11,6 +11,7 @@ import dataclasses
 
 import numpy as np
 import scipy.optimize
+from threadpoolctl import threadpool_limits
 
 from focalcal.calibrators._focal_affine import FocalAffine, Layout
 
@@ -184,9 +185,10 @@ class ShrunkenFit:
             "ftol": tolerance,
             "gtol": 1e-6 if exact else 1e-3,
         }
-        found = scipy.optimize.minimize(
-            objective, start[free] / scale, jac=True, method="L-BFGS-B", options=options
-        )
+        with threadpool_limits(1, "blas"):  # the blocks already run on all cores
+            found = scipy.optimize.minimize(
+                objective, start[free] / scale, jac=True, method="L-BFGS-B", options=options
+            )
         self.iterations += int(found.nit)
         theta = start.copy()
         theta[free] = found.x * scale

@@ -12,16 +12,13 @@ from focalcal.report.compute import Model, Settings, default_methods, load_folde
 
 NAMES = {"ce": "ResNet-18, cross-entropy", "fl3": "ResNet-18, focal γ = 3"}
 """What the folders of the embedded predictions are called on the page."""
-SLOW = ("focal-structured",)
-"""Methods whose fit alone takes as long as a demonstration may."""
 LIVE = {"cross-entropy": "ce", "focal γ = 3": "fl-3"}
 """The losses that `focalcal demo --train` compares."""
 
 
 def settings() -> Settings:
     """Fewer resamples and folds than a report has, so that the page is there in half a minute."""
-    methods = tuple(m for m in default_methods(10) if m not in SLOW)
-    return Settings(methods=methods, resamples=100, folds=3)
+    return Settings(methods=tuple(default_methods(10)), resamples=100, folds=3)
 
 
 @contextlib.contextmanager

@@ -224,6 +224,13 @@ def test_what_is_kept_of_stored_runs_serves_until_another_run_comes(store_path, 
     assert "Kept words." not in later
     assert two.label in later
     assert not refresh(EXPERIMENTS["fts/shift"], store, store.runs(), None)
+    # What no longer can be said goes, with its figure.
+    store.write(dataclasses.replace(kept, name="fts/shift"))
+    (tmp_path / "figures" / "fts").mkdir(parents=True, exist_ok=True)
+    (tmp_path / "figures" / "fts" / "shift.stored.png").write_bytes(b"")
+    assert not refresh(EXPERIMENTS["fts/shift"], store, store.runs(), None)
+    assert store.read("fts/shift", "stored") is None
+    assert not (tmp_path / "figures" / "fts" / "shift.stored.png").exists()
 
 
 def test_figures_of_stored_runs_are_drawn_and_shown(store_path, tmp_path):

@@ -30,9 +30,10 @@ what published networks' predictions answer, is the same at every scale.
 
 Verdicts. *agrees*: for theory, within the printed precision of the paper's (or, where the paper is
 wrong, of the independently checked) value; for trained networks, the printed value, give or take
-{MARGIN:.0%} of itself, meets our 95 % interval. *differs*: it does not. *similar* and *unlike*: the
-same rule where the paper's setting, named beside its value, is not ours (a larger network, more
-epochs). *measured*: the paper prints no number to compare with. *not run*: with the reason.
+{100 * MARGIN:.0f} % of itself, meets our 95 % interval, and a T, chosen from a grid of step .1,
+is within .15. *differs*: not so. *similar* and *unlike*: the same rule where the paper's setting,
+named beside its value, is not ours (a larger network, more epochs). *measured*: the paper prints
+no number to compare with. *not run*: with the reason.
 
 Intervals in brackets are 95 % bootstrap intervals over the test samples (over the probes for a
 trace); they say nothing of other seeds, and every trained network here is one seed unless it says
@@ -78,13 +79,14 @@ def refresh(experiment: Experiment, store: Store, stored: list[Run], data: Path 
         return False
     found = _analysed(experiment, own, data)
     other = _other(experiment, store)
+    store.forget(experiment.name, STORED)  # or what it said of other runs, or drew, would stay
     if not _says(found):
         return False
     if other is not None and (experiment.made_up or not files):
         found = _joined(experiment, found, other)
     store.write(found)
     whole = all(f.verdict != "not run" for f in found.findings)
-    if own and whole and ("/fig" in experiment.name or experiment.name in DRAWN):
+    if own and whole and found.panels and ("/fig" in experiment.name or experiment.name in DRAWN):
         figure_of(found, store.path)
     return True
 

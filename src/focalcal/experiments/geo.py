@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 import numpy as np
+from scipy.stats import rankdata
 
 from focalcal.errata import logit_curvature
 from focalcal.experiments.base import Analysis, Experiment, Finding, Material
@@ -146,15 +147,14 @@ def _fig3(material: Material) -> Analysis:
 
 
 def rank_correlation(x: list[float], y: list[float]) -> float:
-    """Spearman's; NaN where one of them is constant.
+    """Spearman's, ties sharing their rank; NaN where one of them is constant.
 
     >>> rank_correlation([1, 2, 4], [3, 2, 1])
     -1.0
     """
-    ranks = [np.argsort(np.argsort(v)).astype(float) for v in (x, y)]
     if any(len(set(v)) < 2 for v in (x, y)):
         return float("nan")
-    return round(float(np.corrcoef(*ranks)[0, 1]), 12)
+    return round(float(np.corrcoef(rankdata(x), rankdata(y))[0, 1]), 12)
 
 
 def _tau_recipes(scale: str) -> dict[str, Settings]:
@@ -258,7 +258,8 @@ def _methods(wanted: tuple[str, ...], material: Material) -> Analysis:
     absent = [name for name, kind in kinds.items() if kind not in traces]
     asked = [name for name in wanted if name not in ("ce", "fl-3")]
     if "ce" not in traces or all(name in absent for name in asked):
-        reason = f"no run with a measured Hessian among ce, {', '.join(asked)}"
+        lacking = asked if "ce" in traces else ["ce"]
+        reason = f"no run with a measured Hessian was trained with {' or '.join(lacking)}"
         return Analysis((Finding("curvature", reason=reason),), f"Not run: {reason}.")
     every = list(traces.values())
     lower = [k for k, p in traces.items() if p.high < traces["ce"].low]

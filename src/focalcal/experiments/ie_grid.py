@@ -101,7 +101,8 @@ def grid(table: str, material: Material) -> Analysis:
     if metric == "mce%":
         text += " One bin of few samples decides the MCE; so wide are its intervals that a verdict "
         text += "means little."
-    return Analysis(tuple(findings), (text + seeds(material.runs)).strip(), (as_table(findings),))
+    text = text.rstrip() + seeds(material.runs)
+    return Analysis(tuple(findings), text, (as_table(findings),))
 
 
 def seeds(runs: Sequence[Run]) -> str:

@@ -55,7 +55,8 @@ def _decay(run: Run) -> float:
 
 def _analyse(material: Material) -> Analysis:
     findings, cells = [], {}
-    for run in material.runs:
+    order = sorted(material.runs, key=lambda r: (_way(r), r.settings["weight_decay"]))
+    for run in order:
         reduction, clip = _way(run)
         how = f"{reduction} loss, " + (f"clipped at {clip:g}" if clip else "unclipped")
         how += f", weight decay {run.settings['weight_decay']:g}"
@@ -100,8 +101,13 @@ def _conclusion(runs: tuple[Run, ...]) -> str:
     )
     for loss in LOSSES:
         own = [r for r in runs if r.loss == loss]
-        rank = rank_correlation([_decay(r) for r in own], [r.temperature for r in own])
-        text += f"Rank correlation of T and effective weight decay, {loss}: {rank:+.2f}. "
+        t = [r.temperature for r in own]
+        named = rank_correlation([r.settings["weight_decay"] for r in own], t)
+        effective = rank_correlation([_decay(r) for r in own], t)
+        text += (
+            f"Rank correlation of T and weight decay, {loss}, n = {len(own)}: {named:+.2f} as set, "
+            f"{effective:+.2f} effective. "
+        )
     return text + "Effective: beside the gradient of the mean loss; a sum has 1/batch of it."
 
 

@@ -119,6 +119,11 @@ class Store:
         except (ValueError, KeyError, TypeError) as error:
             raise FileFormatError(f"expected findings in {path}: {error}; run it again") from error
 
+    def forget(self, name: str, scale: str) -> None:
+        """Remove what an experiment found at a scale, and its figure."""
+        self._findings(name, scale).unlink(missing_ok=True)
+        (self.path / "figures" / f"{name}.{scale}.png").unlink(missing_ok=True)
+
     def _findings(self, name: str, scale: str) -> Path:
         return self.path / "findings" / f"{name}.{scale}.json"
 

@@ -176,3 +176,12 @@ def test_parquet_column_names_that_are_no_text(tmp_path):
     for load in (Predictions.load, Source.open):
         with pytest.raises(FileFormatError, match="parquet"):
             load(path)
+
+
+@pytest.mark.filterwarnings("ignore::focalcal.errors.FitWarning")
+def test_separable_logits_are_never_made_warmer():
+    """One logit of 1e29 raised T to 1e25, and the other samples became coin tosses."""
+    z = np.array([[0.0, 1e29], [1.5, 0.0], [0.0, 1.5], [0.0, 2.0]])
+    found = calibrators.make("temperature").fit(z, np.array([1, 0, 1, 1]))
+    assert found.temperature_ <= 1
+    assert found.diagnostics_.after <= found.diagnostics_.before

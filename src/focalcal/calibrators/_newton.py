@@ -125,12 +125,24 @@ def fit_inverse_temperature(logits: Array, labels: Array, weights: Array | None)
     try:
         # Squares of logits outside these decades leave the range of float32.
         if unit == 0 or 1e-9 < unit < 1e9:
-            return _fit((logits, labels, weights))
+            return _not_warmer(_fit((logits, labels, weights)), logits, labels, weights)
     except OverflowError:
         unit = float(xp.max(xp.abs(logits)))
     # In float64 the squares of the small logits beside such large ones do not vanish.
     best = _fit((xp.astype(logits, xp.float64) / unit, labels, weights))
-    return best if best.kind == "flat" else dataclasses.replace(best, beta=best.beta / unit)
+    if best.kind == "flat":
+        return best
+    best = dataclasses.replace(best, beta=best.beta / unit)
+    return _not_warmer(best, logits, labels, weights)
+
+
+def _not_warmer(best: Optimum, logits: Array, labels: Array, weights: Array | None) -> Optimum:
+    """Where colder is always better, T = 1 is better than a T that few huge logits have raised."""
+    if best.kind != "separable" or best.beta >= 1:
+        return best
+    with np.errstate(over="ignore"):
+        sums = moment_sums(logits, labels, weights, 1.0)
+    return dataclasses.replace(best, beta=1.0, loss=float(sums[0] / sums[4]))
 
 
 def _fit(data: tuple[Any, ...]) -> Optimum:

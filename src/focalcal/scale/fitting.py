@@ -156,7 +156,10 @@ def fit_temperature(problem: Problem) -> tuple[Optimum, dict[str, Any]]:
             "expected logits whose squares fit their precision, got larger ones than in the "
             "sample; divide all logits by a constant"
         ) from error
-    return dataclasses.replace(best, beta=best.beta / unit), first
+    best = dataclasses.replace(best, beta=best.beta / unit)
+    if best.kind == "separable" and best.beta < 1:  # as in memory: never warmer than the logits
+        best = dataclasses.replace(best, beta=1.0, loss=first["before"])
+    return best, first
 
 
 def sums_at(logits: np.ndarray, labels: np.ndarray, beta: float, unit: float) -> np.ndarray:

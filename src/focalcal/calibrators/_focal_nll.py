@@ -117,12 +117,13 @@ def gradient_search(data: FitData, gamma_range: tuple[float, float]) -> FocalOpt
         np.array([np.log1p(g), np.log((1 + 0.6 * g) / plain.beta)])
         for g in (min(max(s, low), high) for s in STARTS)
     ]
-    found = [_minimise(few, start, gamma_range) for start in starts]
-    best = min(found, key=lambda f: f.fun)
-    iterations = sum(f.nfev for f in found)
-    if step > 1:
-        best = _minimise(everything, best.x, gamma_range)
-        iterations += best.nfev
+    with threadpool_limits(1, "blas"):  # the blocks already run on all cores
+        found = [_minimise(few, start, gamma_range) for start in starts]
+        best = min(found, key=lambda f: f.fun)
+        iterations = sum(f.nfev for f in found)
+        if step > 1:
+            best = _minimise(everything, best.x, gamma_range)
+            iterations += best.nfev
     gamma = float(np.clip(np.expm1(best.x[0]), low, high))
     edge = min(best.x[0] - np.log1p(low), np.log1p(high) - best.x[0]) < 1e-6
     return FocalOptimum(
@@ -146,10 +147,9 @@ def _minimise(
 
     bounds = [tuple(np.log1p(gamma_range)), (start[1] - 7, start[1] + 7)]
     options = {"maxiter": 200, "ftol": 1e-13, "gtol": 1e-7}
-    with threadpool_limits(1, "blas"):  # the blocks already run on all cores
-        return scipy.optimize.minimize(
-            objective, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options
-        )
+    return scipy.optimize.minimize(
+        objective, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options
+    )
 
 
 def _degenerate(plain: Optimum) -> FocalOptimum:

@@ -80,6 +80,10 @@ class ShrunkenFit:
         self.outside = [model.subset(rows) for rows in self.groups]
 
     def fit(self) -> Shrunken:
+        with threadpool_limits(1, "blas"):  # the blocks already run on all cores
+            return self._fit()
+
+    def _fit(self) -> Shrunken:
         k, n = self.model.x.shape
         enough = float(self.model.weights.sum()) >= FEW and len(self.groups) == FOLDS
         if enough and n * k <= TOO_MANY:
@@ -185,10 +189,9 @@ class ShrunkenFit:
             "ftol": tolerance,
             "gtol": 1e-6 if exact else 1e-3,
         }
-        with threadpool_limits(1, "blas"):  # the blocks already run on all cores
-            found = scipy.optimize.minimize(
-                objective, start[free] / scale, jac=True, method="L-BFGS-B", options=options
-            )
+        found = scipy.optimize.minimize(
+            objective, start[free] / scale, jac=True, method="L-BFGS-B", options=options
+        )
         self.iterations += int(found.nit)
         theta = start.copy()
         theta[free] = found.x * scale

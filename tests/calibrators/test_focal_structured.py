@@ -9,7 +9,7 @@ from scipy.special import expit
 
 from focalcal import metrics
 from focalcal._arrays import log_softmax
-from focalcal.calibrators import FocalStructuredScaling, TemperatureScaling
+from focalcal.calibrators import FocalStructuredScaling, TemperatureScaling, _shrinkage
 from focalcal.calibrators._columns import top_log_odds
 from focalcal.calibrators._focal_affine import GAMMA_BOUNDS, FocalAffine, gamma_of
 from focalcal.calibrators._piecewise import evaluate, pack
@@ -158,6 +158,17 @@ def test_few_samples_stay_near_the_network(calibrated_data, n):
     cost = mean_nll(fitted.predict_log_proba(held), labels) - mean_nll(log_softmax(held), labels)
     assert cost < 0.6
     assert fitted.weight_.shape == (3,)
+
+
+def test_without_choosing_many_classes_are_shrunk_enough(calibrated_data, monkeypatch):
+    # 15 samples of each class: a weak prior would fit their noise.
+    monkeypatch.setattr(_shrinkage, "TOO_MANY", 1)
+    z, y = calibrated_data(900, 60)
+    fitted = FocalStructuredScaling().fit(2 * z, y)
+    assert fitted.weight_.shape == (60,)
+    held, labels = calibrated_data(4000, 60, seed=5)
+    cost = mean_nll(fitted.predict_log_proba(2 * held), labels)
+    assert cost < mean_nll(log_softmax(held), labels) + 0.05
 
 
 @quiet

@@ -27,8 +27,8 @@ FEW = 100
 """With fewer samples nothing is chosen: the strongest priors hold, without matrix."""
 MANY = 2**18
 """Elements of x past which one fold chooses the strengths, not all: so many choose well enough."""
-TOO_MANY = 2**23
-"""Elements of x past which a fit costs more than choosing could gain."""
+TOO_MANY = 2**24
+"""Elements of x past which choosing costs too much: a strong prior holds, without matrix."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,8 +76,8 @@ class ShrunkenFit:
         self.mean_square = float(np.average(squares, weights=model.weights))
         self.iterations = 0
         self.groups = [np.flatnonzero(folds == f) for f in np.unique(folds)]
-        self.inside = [model.subset(np.flatnonzero(folds != f)) for f in np.unique(folds)]
-        self.outside = [model.subset(rows) for rows in self.groups]
+        self.inside: list[FocalAffine] = []
+        self.outside: list[FocalAffine] = []
 
     def fit(self) -> Shrunken:
         with threadpool_limits(1, "blas"):  # the blocks already run on all cores
@@ -88,12 +88,15 @@ class ShrunkenFit:
         enough = float(self.model.weights.sum()) >= FEW and len(self.groups) == FOLDS
         if enough and n * k <= TOO_MANY:
             return self._fit_chosen(FOLDS if n * k <= MANY else 1)
-        strength = Strength(1.0 if enough else VECTOR_PATH[0])
+        strength = Strength(VECTOR_PATH[1 if enough else 0])
         start = self._minimise(self.model, np.zeros(self.model.layout.size), None).x
         found = self._minimise(self.model, start, strength, final=True)
         return self._result(found, strength, (np.arange(n), self.model.log_proba(found.x)))
 
     def _fit_chosen(self, folds: int) -> Shrunken:
+        everything = np.arange(self.model.x.shape[1])
+        self.inside = [self.model.subset(np.setdiff1d(everything, rows)) for rows in self.groups]
+        self.outside = [self.model.subset(rows) for rows in self.groups]
         best = self._choose(folds)
         found = self._minimise(self.model, np.mean(best.thetas, axis=0), best.strength, final=True)
         # For the other folds from the fit to all the data: near, and convex enough to forget it.

@@ -147,7 +147,7 @@ def _line(material: Material) -> Analysis:
         ]
         shown = (f"{base:.2f}", f"{slope / base:.3f}", f"{left:.3f}", f"{local:.3f}")
         rows.append((net.name, *shown, f"{theory:.3f}"))
-        curves.append(Curve(net.name, gammas, best / base))
+        curves.append(Curve(net.name.split(",")[0], gammas, best / base))
     curves.append(Curve("K = 2 rule", gammas, beta2, style="--"))
     text = (
         "Ψ^γ acts like a temperature 1/β(γ), β = 1 + γ − .386γ/(1 + .693γ) for two classes. The "

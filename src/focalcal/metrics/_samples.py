@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from focalcal._arrays import Array, as_array, is_torch, namespace, to_numpy
-from focalcal._blocks import map_blocks
+from focalcal._blocks import map_blocks, scratch
 from focalcal._checks import SUM_TOLERANCE, check_labels, check_probs, check_weights
 
 _BLOCK_BYTES = 1 << 20
@@ -209,7 +209,7 @@ def _reduce_rows(
         parts = [slice(i, min(i + size, rows.stop)) for i in range(rows.start, rows.stop, size)]
         return reduce(labels, probs, confidence, correct, parts, tolerance)
 
-    ok = all(map_blocks(block, n, 4 * size)) and bool(confidence.max() <= 1)
+    ok = all(map_blocks(block, n, 8 * size)) and bool(confidence.max() <= 1)
     return (confidence, correct) if ok else None
 
 
@@ -221,40 +221,53 @@ def _reduce_few(
     parts: list[slice],
     tolerance: float,
 ) -> bool:
-    """Few classes: rows too short for NumPy's reductions are reduced by shifting whole parts."""
+    """Few classes: rows too short for NumPy's reductions are reduced by shifting whole parts.
+
+    What does not need a part to be in the cache follows in few long operations: a thread that
+    asks for the interpreter between short ones waits for it more than it works.
+    """
     size, k = parts[0].stop - parts[0].start, probs.shape[1]
-    scratch, ones = np.empty((2, size * k), probs.dtype), np.ones(k, probs.dtype)
-    picked, at = np.empty(size, probs.dtype), np.empty(size, np.intp)
-    starts = np.arange(0, size * k, k)
-    for rows in parts:
-        p, top, right = np.ascontiguousarray(probs[rows]), confidence[rows], correct[rows]
-        flat, m = p.reshape(-1), len(p)
-        row_maximum(p, top, scratch)
-        if not (flat.min() >= 0 and top.max() <= 1):  # NaN fails both
-            return False
-        np.add(labels[rows], starts[:m], out=at[:m], casting="unsafe")
-        np.equal(flat.take(at[:m], out=picked[:m], mode="clip"), top, out=right)
-        close = np.flatnonzero(right & (top <= _NO_TIE_ABOVE))
-        if len(close):
-            others = p.take(close, axis=0)
-            others.reshape(-1)[labels[rows][close] + starts[: len(close)]] = -1
-            close = close[row_maximum(others, picked[: len(close)], scratch) == top[close]]
-            right[close] = p[close].argmax(axis=1) == labels[rows][close]  # the first class wins
-        sums, cut = picked[:m], m - m % _BLAS_ROWS
-        stacked = p[:cut].reshape(-1, _BLAS_ROWS, k)
-        np.matmul(stacked, ones, out=sums[:cut].reshape(-1, _BLAS_ROWS))
-        np.matmul(p[cut:], ones, out=sums[cut:])
-        if not (sums.max() - 1 <= tolerance and 1 - sums.min() <= tolerance):
-            return False
+    rows = slice(parts[0].start, parts[-1].stop)
+    p, y, top = np.ascontiguousarray(probs[rows]), labels[rows], confidence[rows]
+    work, at = scratch("windows", (2, size * k), p.dtype), scratch("at", (size,), np.intp)
+    own, sums = scratch("own", (2, len(top)), p.dtype)
+    starts, ones = np.arange(0, size * k, k), np.ones(k, p.dtype)
+    least = []
+    for part in parts:
+        here, m = slice(part.start - rows.start, part.stop - rows.start), part.stop - part.start
+        row_maximum(p[here], top[here], work)
+        np.add(y[here], starts[:m], out=at[:m], casting="unsafe")
+        p[here].reshape(-1).take(at[:m], out=own[here], mode="clip")
+        _row_sums(p[here], ones, sums[here])
+        least.append(p[here].min())
+    # Written so that NaN, which fails every comparison, fails the check.
+    if not (np.min(least) >= 0 and top.max() <= 1 and _near_one(sums, tolerance)):
+        return False
+    right = np.equal(own, top, out=correct[rows])
+    # The first of several largest classes is the prediction; above a half there is only one.
+    close = np.flatnonzero(right & (top <= _NO_TIE_ABOVE))
+    others = p.take(close, axis=0)
+    others.reshape(-1)[np.arange(0, others.size, k) + y[close]] = -1
+    work = scratch("windows", (2, others.size), p.dtype)
+    close = close[row_maximum(others, own[: len(close)], work) == top[close]]
+    right[close] = p[close].argmax(axis=1) == y[close]
     return True
 
 
-def row_maximum(rows: np.ndarray, out: np.ndarray, scratch: np.ndarray) -> np.ndarray:
+def _row_sums(p: np.ndarray, ones: np.ndarray, out: np.ndarray) -> None:
+    n, k = p.shape
+    cut = n - n % _BLAS_ROWS
+    stacked = p[:cut].reshape(-1, _BLAS_ROWS, k)
+    np.matmul(stacked, ones, out=out[:cut].reshape(-1, _BLAS_ROWS))
+    np.matmul(p[cut:], ones, out=out[cut:])
+
+
+def row_maximum(rows: np.ndarray, out: np.ndarray, work: np.ndarray) -> np.ndarray:
     """`rows.max(axis=1)` for short contiguous rows: (m, k) to `out` (m,).
 
     NumPy enters a loop per row, which costs more than the row. Here windows of w neighbours,
     whichever row they belong to, are joined to windows of 2w for all of memory at once, and each
-    row picks those that tile it. scratch: (2, ≥ m·k).
+    row picks those that tile it. work: (2, ≥ m·k).
 
     >>> row_maximum(np.array([[1.0, 3.0, 2.0], [0.0, 0.0, 5.0]]), np.empty(2), np.empty((2, 6)))
     array([3., 5.])
@@ -267,8 +280,8 @@ def row_maximum(rows: np.ndarray, out: np.ndarray, scratch: np.ndarray) -> np.nd
             np.copyto(out, picked) if start == 0 else np.maximum(out, picked, out=out)
             start += width
         if not last:
-            count = windows.size - width
-            wider = scratch[width.bit_length() % 2, :count]
+            count = max(windows.size - width, 0)
+            wider = work[width.bit_length() % 2, :count]
             windows = np.maximum(windows[:count], windows[width:], out=wider)
             width *= 2
     return out
@@ -288,11 +301,10 @@ def _reduce_many(
         at = p.argmax(axis=1)
         confidence[rows] = np.take_along_axis(p, at[:, None], axis=1)[:, 0]
         np.equal(at, labels[rows], out=correct[rows])
-        if not _valid(p, p.sum(axis=1), tolerance):
+        if not (p.min() >= 0 and _near_one(p.sum(axis=1), tolerance)):
             return False
     return True
 
 
-def _valid(p: np.ndarray, sums: np.ndarray, tolerance: float) -> bool:
-    # Written so that NaN, which fails every comparison, fails the check.
-    return bool(p.min() >= 0 and sums.max() - 1 <= tolerance and 1 - sums.min() <= tolerance)
+def _near_one(sums: np.ndarray, tolerance: float) -> bool:
+    return bool(sums.max() - 1 <= tolerance and 1 - sums.min() <= tolerance)

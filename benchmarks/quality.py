@@ -75,7 +75,7 @@ def main() -> None:
     text = "\n".join(table(group, results[group], args.reference) for group in results)
     write_text(args.markdown, text)
     document = {"provenance": provenance(), "seeds": args.seeds, "results": results}
-    write_text(args.json, json.dumps(document, indent=1))
+    write_text(args.json, json.dumps(document))
     print(text)
 
 
@@ -125,7 +125,7 @@ def run(
             predict = fit(logits[own], labels[own])
             seconds = time.process_time() - start
             log_p = predict(logits[other])
-        done[name] = [*score(log_p, labels[other]), seconds]
+        done[name] = [round(value, 6) for value in (*score(log_p, labels[other]), seconds)]
         if cache is not None:
             write_text(cache, json.dumps(done))
     return {name: done[name] for name in rows}
@@ -213,7 +213,7 @@ def table(group: str, networks: dict[str, Any], reference: str) -> str:
     means = {n: np.array([np.mean(v[n], axis=0) for v in networks.values()]) for n in names}
     paired = reference in names
     lines = [
-        f"### {group} networks ({len(networks)}: {', '.join(networks)})",
+        f"**{group} networks** ({len(networks)}: {', '.join(networks)})",
         "",
         "| method | " + " | ".join(SCORES) + " | fit CPU s | Δ NLL | Δ equal-mass ECE % |",
         "|---|" + "---|" * (len(SCORES) + 3),

@@ -21,6 +21,7 @@ from focalcal.metrics.selective import at_least
 MAX_CLASSES = 64
 """Past this, rows are long enough for the general way."""
 _BLOCK_ELEMENTS = 2**18
+_TRANSPOSED = 4096
 _PENDING = 2**18
 """Confidences sorted at a time: fewer would spend their time on the edges of the histogram."""
 
@@ -51,7 +52,9 @@ class LogitStats:
     def _add_block(self, logits: np.ndarray, y: np.ndarray) -> None:
         n, k = logits.shape
         below, probs = (scratch(name, (k, n), logits.dtype) for name in ("below", "probs"))
-        np.copyto(below, logits.T)
+        for start in range(0, n, _TRANSPOSED):  # so many rows stay in cache for all classes
+            rows = slice(start, start + _TRANSPOSED)
+            np.copyto(below[:, rows], logits[rows].T)
         below -= below.max(axis=0)
         np.exp(below, out=probs)
         total = probs.sum(axis=0)
@@ -72,7 +75,9 @@ class LogitStats:
         split = scratch("split", (3, n), np.float64)
         np.subtract(np.log(total), below.sum(axis=0), out=split[0])
         split[2] = p_true
-        self._add_sums(_sum_of_squares(probs.reshape(-1)), split, confidence, right)
+        # Summed in float64: a row's sum in float32 would lose its small terms, always downwards.
+        squares = np.multiply(probs, probs, out=below).sum(dtype=np.float64)
+        self._add_sums(float(squares), split, confidence, right)
         self._samples.append((confidence, right))
         self._pending += n
 
@@ -117,12 +122,3 @@ def _edges_below(kind: np.dtype) -> np.ndarray:
     edges = fine_edges()
     near = edges.astype(kind)
     return np.where(near > edges, np.nextafter(near, kind.type(-1)), near).astype(np.float64)
-
-
-def _sum_of_squares(values: np.ndarray) -> float:
-    """In float64: in float32 the sum of a row would lose its many small terms, always downwards."""
-    total, space = 0.0, scratch("squares", (2**15,), np.float64)
-    for start in range(0, len(values), len(space)):
-        part = values[start : start + len(space)]
-        total += float(np.square(part, out=space[: len(part)], dtype=np.float64).sum())
-    return total

@@ -185,3 +185,13 @@ def test_separable_logits_are_never_made_warmer():
     found = calibrators.make("temperature").fit(z, np.array([1, 0, 1, 1]))
     assert found.temperature_ <= 1
     assert found.diagnostics_.after <= found.diagnostics_.before
+
+
+def test_a_leap_in_gamma_ends_at_its_bounds():
+    """A line search asked for u = −8341, and exp overflowed."""
+    from focalcal.calibrators._focal_affine import GAMMA_BOUNDS, gamma_of
+
+    for u, bound in ((-8341.4, GAMMA_BOUNDS[0]), (8341.4, GAMMA_BOUNDS[1])):
+        gamma, slope = gamma_of(u)
+        assert gamma == pytest.approx(bound)
+        assert slope == pytest.approx(0, abs=1e-30)

@@ -54,7 +54,7 @@ def scale_of(u: float) -> float:
 def gamma_of(u: float) -> tuple[float, float]:
     """γ and dγ/du; u = 0 is γ = 0 and u = ±∞ are the bounds."""
     low, high = GAMMA_BOUNDS
-    share = 1.0 / (1.0 + math.exp(-(u + math.log(-low / high))))
+    share = 1.0 / (1.0 + scale_of(-(u + math.log(-low / high))))
     return low + (high - low) * share, (high - low) * share * (1 - share)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -40,8 +41,35 @@ def test_one_thread_works_alone():
         with one_thread():
             pass
         assert set(map_blocks(lambda _: threading.get_ident(), 100, 10)) == {here}
-    if available_cores() > 1:
-        assert here not in map_blocks(lambda _: threading.get_ident(), 100, 10)
+
+
+def test_the_caller_and_others_share_the_blocks(monkeypatch):
+    monkeypatch.setattr(_blocks, "available_cores", lambda: 2)
+    both = threading.Barrier(2, timeout=10)  # passed only if two threads are inside
+
+    def block(rows):
+        if rows.start == 0 or rows.start == 10:
+            both.wait()
+        return threading.get_ident()
+
+    assert len(set(map_blocks(block, 100, 10))) == 2
+
+
+def test_blocks_within_blocks(monkeypatch):
+    monkeypatch.setattr(_blocks, "available_cores", lambda: 4)
+    inner = lambda s: sum(map_blocks(lambda t: t.stop - t.start, 50, 5)) + s.start  # noqa: E731
+    assert map_blocks(inner, 40, 4) == [50 + i for i in range(0, 40, 4)]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_threads_start_again_after_a_fork(monkeypatch):
+    monkeypatch.setattr(_blocks, "available_cores", lambda: 4)
+    expected = map_blocks(lambda s: s.start, 100, 10)
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if map_blocks(lambda s: s.start, 100, 10) == expected else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 def test_scratch_is_given_again_to_the_same_thread_only():

@@ -8,6 +8,7 @@ y_true, so a file of (correct, top-1 confidence) is measured as it stands.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -16,13 +17,13 @@ from focalcal._arrays import Array, as_array, is_torch, namespace, to_numpy
 from focalcal._blocks import map_blocks, scratch
 from focalcal._checks import SUM_TOLERANCE, check_labels, check_probs, check_weights
 
-_BLOCK_BYTES = 1 << 20
+_BLOCK_BYTES = 1 << 21
 _FEW_CLASSES = 64
 """Up to here rows are too short for NumPy's reductions along them."""
 _BLAS_ROWS = 128
 """Rows multiplied at once: few enough for BLAS to leave them to the thread that asks."""
-_NO_TIE_ABOVE = 0.55
-"""Two classes cannot both have more: their sum would be past every tolerance."""
+_NO_TIE_ABOVE = 0.51
+"""Two classes cannot both have more: their sum would be past what float32 and float64 may have."""
 
 
 def labels_and_probs(y_true: Any, y_prob: Any) -> tuple[Array, Array]:
@@ -202,60 +203,46 @@ def _reduce_rows(
     n, k = probs.shape
     confidence = np.empty(n, dtype=probs.dtype)
     correct = np.empty(n, dtype=bool)
-    size = max(_BLOCK_BYTES // (k * probs.dtype.itemsize), 64)
     reduce = _reduce_few if k <= _FEW_CLASSES else _reduce_many
 
     def block(rows: slice) -> bool:
-        parts = [slice(i, min(i + size, rows.stop)) for i in range(rows.start, rows.stop, size)]
-        return reduce(labels, probs, confidence, correct, parts, tolerance)
+        return reduce(labels[rows], probs[rows], confidence[rows], correct[rows], tolerance)
 
-    ok = all(map_blocks(block, n, 8 * size)) and bool(confidence.max() <= 1)
-    return (confidence, correct) if ok else None
+    size = max(_BLOCK_BYTES // (k * probs.dtype.itemsize), 64)
+    return (confidence, correct) if all(map_blocks(block, n, size)) else None
 
 
 def _reduce_few(
-    labels: np.ndarray,
-    probs: np.ndarray,
-    confidence: np.ndarray,
-    correct: np.ndarray,
-    parts: list[slice],
-    tolerance: float,
+    labels: np.ndarray, probs: np.ndarray, top: np.ndarray, right: np.ndarray, tolerance: float
 ) -> bool:
-    """Few classes: rows too short for NumPy's reductions are reduced by shifting whole parts.
-
-    What does not need a part to be in the cache follows in few long operations: a thread that
-    asks for the interpreter between short ones waits for it more than it works.
-    """
-    size, k = parts[0].stop - parts[0].start, probs.shape[1]
-    rows = slice(parts[0].start, parts[-1].stop)
-    p, y, top = np.ascontiguousarray(probs[rows]), labels[rows], confidence[rows]
-    work, at = scratch("windows", (2, size * k), p.dtype), scratch("at", (size,), np.intp)
-    own, sums = scratch("own", (2, len(top)), p.dtype)
-    starts, ones = np.arange(0, size * k, k), np.ones(k, p.dtype)
-    least = []
-    for part in parts:
-        here, m = slice(part.start - rows.start, part.stop - rows.start), part.stop - part.start
-        row_maximum(p[here], top[here], work)
-        np.add(y[here], starts[:m], out=at[:m], casting="unsafe")
-        p[here].reshape(-1).take(at[:m], out=own[here], mode="clip")
-        _row_sums(p[here], ones, sums[here])
-        least.append(p[here].min())
+    """Few classes: rows too short for NumPy's reductions are reduced by shifting whole blocks."""
+    p = np.ascontiguousarray(probs)
+    (n, k), flat = p.shape, p.reshape(-1)
+    row_maximum(p, top, scratch("windows", (2, n * k), p.dtype))
+    at = scratch("at", (n,), np.intp)
+    np.add(labels, _row_starts(n, k), out=at, casting="unsafe")
+    own, sums = scratch("own", (2, n), p.dtype)
+    flat.take(at, out=own, mode="clip")
+    np.equal(own, top, out=right)
+    _row_sums(p, sums)
     # Written so that NaN, which fails every comparison, fails the check.
-    if not (np.min(least) >= 0 and top.max() <= 1 and _near_one(sums, tolerance)):
+    if not (flat.min() >= 0 and top.max() <= 1 and _near_one(sums, tolerance)):
         return False
-    right = np.equal(own, top, out=correct[rows])
     # The first of several largest classes is the prediction; above a half there is only one.
     close = np.flatnonzero(right & (top <= _NO_TIE_ABOVE))
-    others = p.take(close, axis=0)
-    others.reshape(-1)[np.arange(0, others.size, k) + y[close]] = -1
-    work = scratch("windows", (2, others.size), p.dtype)
-    close = close[row_maximum(others, own[: len(close)], work) == top[close]]
-    right[close] = p[close].argmax(axis=1) == y[close]
+    candidates = p.take(close, axis=0).reshape(-1)
+    if np.count_nonzero(candidates == top[close].repeat(k)) > len(close):
+        right[close] = candidates.reshape(-1, k).argmax(axis=1) == labels[close]
     return True
 
 
-def _row_sums(p: np.ndarray, ones: np.ndarray, out: np.ndarray) -> None:
-    n, k = p.shape
+@functools.lru_cache(maxsize=4)
+def _row_starts(n: int, k: int) -> np.ndarray:
+    return np.arange(0, n * k, k)
+
+
+def _row_sums(p: np.ndarray, out: np.ndarray) -> None:
+    (n, k), ones = p.shape, np.ones(p.shape[1], p.dtype)
     cut = n - n % _BLAS_ROWS
     stacked = p[:cut].reshape(-1, _BLAS_ROWS, k)
     np.matmul(stacked, ones, out=out[:cut].reshape(-1, _BLAS_ROWS))
@@ -288,22 +275,13 @@ def row_maximum(rows: np.ndarray, out: np.ndarray, work: np.ndarray) -> np.ndarr
 
 
 def _reduce_many(
-    labels: np.ndarray,
-    probs: np.ndarray,
-    confidence: np.ndarray,
-    correct: np.ndarray,
-    parts: list[slice],
-    tolerance: float,
+    labels: np.ndarray, p: np.ndarray, top: np.ndarray, right: np.ndarray, tolerance: float
 ) -> bool:
     """Many classes: rows are long enough to be reduced where they lie."""
-    for rows in parts:
-        p = probs[rows]
-        at = p.argmax(axis=1)
-        confidence[rows] = np.take_along_axis(p, at[:, None], axis=1)[:, 0]
-        np.equal(at, labels[rows], out=correct[rows])
-        if not (p.min() >= 0 and _near_one(p.sum(axis=1), tolerance)):
-            return False
-    return True
+    at = p.argmax(axis=1)
+    top[:] = np.take_along_axis(p, at[:, None], axis=1)[:, 0]
+    np.equal(at, labels, out=right)
+    return bool(p.min() >= 0 and top.max() <= 1 and _near_one(p.sum(axis=1), tolerance))
 
 
 def _near_one(sums: np.ndarray, tolerance: float) -> bool:

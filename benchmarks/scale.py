@@ -3,6 +3,7 @@
     python benchmarks/scale.py                    # 1e8 × 10: 4.3 GB in a temporary folder
     python benchmarks/scale.py --rows 10000000    # a tenth
     python benchmarks/scale.py --engine dask      # on a local Dask cluster
+    python benchmarks/scale.py --cold             # from the disk each time
     python benchmarks/scale.py --json scale.json
 
 Goals: each pass at no less than half the speed of reading, peak memory under 2 GB, few passes.
@@ -11,7 +12,8 @@ Reading means: pyarrow decodes the same two columns of every row group into memo
 (`read_row_group`), on as many threads as the passes use, and drops them. Files are as pyarrow
 writes them by default (snappy, dictionary pages until they grow too large), logits as a fixed-size
 list of float32, and were just written: they lie in the page cache for reading and passes alike,
-the hardest case for the passes, because reading then never waits. All are timed in turn,
+the hardest case for the passes, because reading then never waits. `--cold` drops them from memory
+before each reading and pass, as files larger than memory would be. All are timed in turn,
 `--rounds` times, and the fastest of each is kept; processor time beside, for shared machines.
 """
 
@@ -49,11 +51,12 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=10**8)
     parser.add_argument("--engine", choices=["stream", "dask"], default="stream")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--cold", action="store_true", help="drop the files from memory each time")
     parser.add_argument("--folder", help="where to put the files (default: a temporary folder)")
     parser.add_argument("--json", metavar="FILE", help="also write the numbers as JSON")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=args.folder) as folder:
-        results = measure(Path(folder), args.rows, args.engine, args.rounds)
+        results = measure(Path(folder), args.rows, args.engine, args.rounds, args.cold)
     if args.json:
         from focalcal._files import write_text
 
@@ -116,7 +119,7 @@ def passes_of(source: scale.Source, engine: scale.Engine) -> dict[str, Callable[
     }
 
 
-def measure(folder: Path, rows: int, name: str, rounds: int) -> dict[str, Any]:
+def measure(folder: Path, rows: int, name: str, rounds: int, cold: bool) -> dict[str, Any]:
     start = time.perf_counter()
     size = generate(folder, rows)
     print(
@@ -132,6 +135,8 @@ def measure(folder: Path, rows: int, name: str, rounds: int) -> dict[str, Any]:
         seconds, processor = ({key: [] for key in programs} for _ in range(2))
         for _ in range(rounds):  # in turn, so that a busy machine slows all alike
             for key, program in programs.items():
+                if cold:
+                    drop_from_memory(folder)
                 wall, used = time.perf_counter(), time.process_time()
                 program()
                 seconds[key].append(time.perf_counter() - wall)
@@ -157,11 +162,19 @@ def measure(folder: Path, rows: int, name: str, rounds: int) -> dict[str, Any]:
     print(f"  peak memory {peak.bytes / 1e9:.2f} GB (goal 2), load {os.getloadavg()[0]:.1f}")
     return {
         "rows": rows, "bytes": size, "engine": name, "cores": available_cores(),
-        "compression": "snappy", "cache": "warm", "seconds": seconds,
+        "compression": "snappy", "cache": "cold" if cold else "warm", "seconds": seconds,
         "processor_seconds": processor if name == "stream" else None, "fit_seconds": whole,
         "passes": fitted.passes, "temperature": fitted.calibrator.temperature_,
         "ece": result["ece"].value, "peak_bytes": peak.bytes, "load": os.getloadavg(),
     }  # fmt: skip
+
+
+def drop_from_memory(folder: Path) -> None:
+    """Make the next reading of the files come from the disk."""
+    os.sync()
+    for path in folder.iterdir():
+        with path.open("rb") as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 class Peak:

@@ -10,7 +10,7 @@ from pathlib import Path
 from focalcal.errors import MissingExtraError
 from focalcal.report.compute import Model, Settings, default_methods, load_folder
 
-NAMES = {"ce": "ResNet-18, cross-entropy", "fl3": "ResNet-18, focal γ = 3"}
+NAMES = {"ce": "cross-entropy", "fl3": "focal γ = 3"}
 """What the folders of the embedded predictions are called on the page."""
 LIVE = {"cross-entropy": "ce", "focal γ = 3": "fl-3"}
 """The losses that `focalcal demo --train` compares."""

@@ -9,7 +9,10 @@ from focalcal.experiments.runs import IMAGES
 
 Settings = dict[str, Any]
 
-SMOKE: Settings = {
+PLAIN: Settings = {"schedule": "constant", "reduction": "mean", "clip_norm": 0.0}
+"""What everything but images has: one rate, the mean loss, no clipping."""
+
+SMOKE: Settings = PLAIN | {
     "dataset": "blobs",
     "model": "mlp",
     "data_settings": {
@@ -27,9 +30,6 @@ SMOKE: Settings = {
     "optimizer": "adam",
     "lr": 5e-3,
     "weight_decay": 0.0,
-    "schedule": "constant",
-    "reduction": "mean",
-    "clip_norm": 0.0,
     "trace_every": 5,
     "checkpoint_every": 1000,
 }
@@ -55,33 +55,24 @@ TINY: Settings = PUBLISHED | {
     "drops": [40, 60],
     "drops_of": 100,
 }
-NEWSGROUPS: Settings = {
+WORDS: Settings = PLAIN | {"data_settings": {"vectors": "glove.6B.100d.txt"}, "select": "best"}
+NEWSGROUPS: Settings = WORDS | {
     "dataset": "20newsgroups",
     "model": "text_cnn",
-    "data_settings": {"vectors": "glove.6B.100d.txt"},
     "epochs": 50,
     "optimizer": "adam",
     "lr": 1e-3,
     "weight_decay": 0.0,
-    "schedule": "constant",
-    "reduction": "mean",
-    "clip_norm": 0.0,
-    "select": "best",
     "eval_batch_size": 200,
 }
-SST: Settings = {
+SST: Settings = WORDS | {
     "dataset": "sst",
     "model": "tree_lstm",
-    "data_settings": {"vectors": "glove.6B.100d.txt"},
     "epochs": 25,
     "batch_size": 25,
     "optimizer": "adagrad",
     "lr": 0.05,
     "weight_decay": 1e-4,
-    "schedule": "constant",
-    "reduction": "mean",
-    "clip_norm": 0.0,
-    "select": "best",
 }
 TEXT = ("20newsgroups", "sst")
 BASES = {"smoke": SMOKE, "lite": LITE, "paper": PUBLISHED}

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from focalcal.errors import InputError
 from focalcal.metrics._samples import row_maximum, top_label
 
 
@@ -40,3 +41,25 @@ def test_row_maximum_does_not_mix_rows(k):
     np.testing.assert_array_equal(
         row_maximum(rows, np.empty(6), np.empty((2, 6 * k))), rows.max(axis=1)
     )
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, ">f4", ">f8"])
+@pytest.mark.parametrize("bad", [-0.25, -1e-3, np.nan, np.inf, -np.inf, 1.5])
+def test_one_bad_value_among_many_is_found(dtype, bad, rng):
+    p = rng.dirichlet(np.ones(10), 3_000)
+    p[1234, 7] += bad
+    with pytest.raises(InputError, match="row 1234"):
+        top_label(rng.integers(0, 10, len(p)), p.astype(dtype))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, ">f4", ">f8", np.float16, np.longdouble])
+def test_negative_zeros_and_other_byte_orders_and_precisions(dtype, rng):
+    p = np.round(rng.dirichlet(np.ones(4), 500) * 8) / 8
+    p[:, 3] = 1 - p[:, :3].sum(axis=1)
+    p = np.where(p == 0, -0.0, p).clip(-0.0, 1).astype(dtype)
+    p = p[abs(p.sum(axis=1) - 1) < 1e-6]
+    assert np.signbit(p).any()
+    y = rng.integers(0, 4, len(p))
+    confidence, correct = top_label(y, p)
+    np.testing.assert_array_equal(confidence, p.max(axis=1).astype(confidence.dtype))
+    np.testing.assert_array_equal(correct, p.argmax(axis=1) == y)

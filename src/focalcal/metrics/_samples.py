@@ -57,9 +57,8 @@ def one_column(labels: np.ndarray, probs: np.ndarray) -> tuple[np.ndarray, np.nd
 def top_label(y_true: Any, y_prob: Any) -> tuple[np.ndarray, np.ndarray]:
     """(confidence, correct): (N,) floats and (N,) bools, checked."""
     probs = _prepare(y_prob)
-    fast = isinstance(probs, np.ndarray) and probs.ndim == 2 and probs.dtype.kind == "f"
-    if fast and probs.dtype.itemsize in (4, 8) and 0 not in probs.shape:
-        tolerance = SUM_TOLERANCE["float32" if probs.dtype.itemsize == 4 else "float64"]
+    if isinstance(probs, np.ndarray) and probs.ndim == 2 and 0 not in probs.shape:
+        tolerance = SUM_TOLERANCE.get(probs.dtype.name, 0.0)
         result = _reduce_rows(_labels_for(y_true, probs), probs, tolerance)
         if result is not None:
             return result
@@ -200,6 +199,8 @@ def _reduce_rows(
 
     The caller then takes the slow path, which names the offending row.
     """
+    if probs.dtype not in (np.float32, np.float64):
+        return None
     n, k = probs.shape
     confidence = np.empty(n, dtype=probs.dtype)
     correct = np.empty(n, dtype=bool)
@@ -218,15 +219,16 @@ def _reduce_few(
     """Few classes: rows too short for NumPy's reductions are reduced by shifting whole blocks."""
     p = np.ascontiguousarray(probs)
     (n, k), flat = p.shape, p.reshape(-1)
-    row_maximum(p, top, scratch("windows", (2, n * k), p.dtype))
+    # As unsigned integers, floats from 0 to 1 keep their order; negative ones and NaN come after 1.
+    bits, one = _bits_of_one(p.dtype)
+    row_maximum(p.view(bits), top.view(bits), scratch("windows", (2, n * k), bits))
     at = scratch("at", (n,), np.intp)
     np.add(labels, _row_starts(n, k), out=at, casting="unsafe")
     own, sums = scratch("own", (2, n), p.dtype)
     flat.take(at, out=own, mode="clip")
     np.equal(own, top, out=right)
     _row_sums(p, sums)
-    # Written so that NaN, which fails every comparison, fails the check.
-    if not (flat.min() >= 0 and top.max() <= 1 and _near_one(sums, tolerance)):
+    if not (top.view(bits).max() <= one and _near_one(sums, tolerance)):
         return False
     # The first of several largest classes is the prediction; above a half there is only one.
     close = np.flatnonzero(right & (top <= _NO_TIE_ABOVE))
@@ -234,6 +236,12 @@ def _reduce_few(
     if np.count_nonzero(candidates == top[close].repeat(k)) > len(close):
         right[close] = candidates.reshape(-1, k).argmax(axis=1) == labels[close]
     return True
+
+
+@functools.lru_cache(maxsize=4)
+def _bits_of_one(kind: np.dtype) -> tuple[np.dtype, int]:
+    bits = np.dtype(f"u{kind.itemsize}")
+    return bits, int(np.ones(1, kind).view(bits)[0])
 
 
 @functools.lru_cache(maxsize=4)
@@ -252,26 +260,22 @@ def _row_sums(p: np.ndarray, out: np.ndarray) -> None:
 def row_maximum(rows: np.ndarray, out: np.ndarray, work: np.ndarray) -> np.ndarray:
     """`rows.max(axis=1)` for short contiguous rows: (m, k) to `out` (m,).
 
-    NumPy enters a loop per row, which costs more than the row. Here windows of w neighbours,
-    whichever row they belong to, are joined to windows of 2w for all of memory at once, and each
-    row picks those that tile it. work: (2, ≥ m·k).
+    NumPy enters a loop per row, which costs more than the row. Here neighbours are joined for all
+    of memory at once: in pairs while rows are even, then to windows of w, 2w, …, whichever row
+    they lie in; the first and the last window inside a row cover it. work: (2, ≥ m·k).
 
     >>> row_maximum(np.array([[1.0, 3.0, 2.0], [0.0, 0.0, 5.0]]), np.empty(2), np.empty((2, 6)))
     array([3., 5.])
     """
-    (m, k), windows, width, start = rows.shape, rows.reshape(-1), 1, 0
-    while start < k:
-        last = 4 * width > k  # at most three windows are left for each row
-        for _ in range((k - start) // width if last else k // width % 2):
-            picked = windows[start::k][:m]
-            np.copyto(out, picked) if start == 0 else np.maximum(out, picked, out=out)
-            start += width
-        if not last:
-            count = max(windows.size - width, 0)
-            wider = work[width.bit_length() % 2, :count]
-            windows = np.maximum(windows[:count], windows[width:], out=wider)
-            width *= 2
-    return out
+    (m, k), windows, width, side = rows.shape, rows.reshape(-1), 1, 0
+    while k % 2 == 0:
+        k, half = k // 2, work[side, : windows.size // 2]
+        windows, side = np.maximum(windows[::2], windows[1::2], out=half), 1 - side
+    while 2 * width <= k:
+        wider = work[side, : windows.size - width]
+        windows, side = np.maximum(windows[:-width], windows[width:], out=wider), 1 - side
+        width *= 2
+    return np.maximum(windows[::k], windows[k - width :: k], out=out)
 
 
 def _reduce_many(

@@ -267,7 +267,7 @@ def row_maximum(rows: np.ndarray, out: np.ndarray, work: np.ndarray) -> np.ndarr
     >>> row_maximum(np.array([[1.0, 3.0, 2.0], [0.0, 0.0, 5.0]]), np.empty(2), np.empty((2, 6)))
     array([3., 5.])
     """
-    (m, k), windows, width, side = rows.shape, rows.reshape(-1), 1, 0
+    k, windows, width, side = rows.shape[1], rows.reshape(-1), 1, 0
     while k % 2 == 0:
         k, half = k // 2, work[side, : windows.size // 2]
         windows, side = np.maximum(windows[::2], windows[1::2], out=half), 1 - side

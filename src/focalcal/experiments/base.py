@@ -124,8 +124,9 @@ class Experiment:
     """A named table, figure or question.
 
     claim: what the paper says. recipes: settings of training runs by label for a scale, none for
-    theory. accepts: which stored runs (by their settings) belong to it. curvature: whether the
-    runs' Hessians are measured. files: published predictions it reads where --data holds them.
+    theory. accepts: which stored runs (by their settings) belong to it. measures: what is measured
+    with the runs' weights, "curvature" or "shift". files: published predictions it reads where
+    --data holds them.
     from_tables: whether the papers' printed tables alone already say something. made_up: whether
     made-up data are what it is about, not a stand-in.
     """
@@ -136,7 +137,7 @@ class Experiment:
     analyse: Callable[[Material], Analysis]
     recipes: Callable[[str], dict[str, dict[str, Any]]] = lambda scale: {}
     accepts: Callable[[dict[str, Any]], bool] = lambda settings: False
-    curvature: bool = False
+    measures: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
     from_tables: bool = False
     made_up: bool = False

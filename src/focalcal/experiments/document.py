@@ -79,9 +79,11 @@ def refresh(experiment: Experiment, store: Store, stored: list[Run], data: Path 
         return False
     found = _analysed(experiment, own, data)
     other = _other(experiment, store)
-    store.forget(experiment.name, STORED)  # or what it said of other runs, or drew, would stay
     if not _says(found):
+        if files or not experiment.files:  # else its published files may be given another time
+            store.forget(experiment.name, STORED)
         return False
+    store.forget(experiment.name, STORED)  # or what it drew of other runs would stay
     if other is not None and (experiment.made_up or not files):
         found = _joined(experiment, found, other)
     store.write(found)

@@ -310,7 +310,7 @@ def _accepts_penalty(settings: Settings) -> bool:
 def _experiment(
     name: str, title: str, claim: str, analyse, recipes, accepts=_accepts_plain
 ) -> Experiment:
-    return Experiment(f"geo/{name}", title, claim, analyse, recipes, accepts, curvature=True)
+    return Experiment(f"geo/{name}", title, claim, analyse, recipes, accepts, ("curvature",))
 
 
 EXPERIMENTS: tuple[Experiment, ...] = (

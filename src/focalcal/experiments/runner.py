@@ -103,8 +103,13 @@ def _trained(
     ended = train(config, data, place, device=device, splits=splits)
     if ended.state != "finished":
         raise FocalcalError(f"expected {place} to finish, got {ended.state}; run it again")
-    if experiment.curvature and not (place / "curvature.json").is_file():
-        write_text(place / "curvature.json", json.dumps(_curvature(place, splits, device)) + "\n")
+    from focalcal.experiments.shift import shift_record
+
+    measure = {"curvature": _curvature, "shift": shift_record}
+    for name in experiment.measures:
+        if not (place / f"{name}.json").is_file():
+            record = measure[name](place, splits, device)
+            write_text(place / f"{name}.json", json.dumps(record) + "\n")
     return Run.from_folder(place, data)
 
 

@@ -43,8 +43,8 @@ class Run:
     """One finished training run.
 
     settings: those of the recipe; rows: its traces; snapshots: arrays of some epochs;
-    curvature: the record of `focalcal curvature` if it was measured; folder: where its weights
-    are, None for a stored run.
+    curvature: the record of `focalcal curvature`, shift: the one of `shift_record`, if they were
+    measured; folder: where its weights are, None for a stored run.
     """
 
     name: str
@@ -54,6 +54,7 @@ class Run:
     rows: list[dict[str, Any]] = field(default_factory=list)
     snapshots: dict[int, dict[str, np.ndarray]] = field(default_factory=dict)
     curvature: dict[str, Any] | None = None
+    shift: dict[str, Any] | None = None
     provenance: dict[str, Any] = field(default_factory=dict)
     folder: Path | None = None
     data: Path | None = None
@@ -133,7 +134,11 @@ class Run:
             )
         test = Predictions.load(path / "predictions" / "test.npz")
         rows = (path / "metrics.jsonl").read_text("utf-8").splitlines()
-        curvature = path / "curvature.json"
+        beside = {
+            name: json.loads((path / f"{name}.json").read_text("utf-8"))
+            for name in ("curvature", "shift")
+            if (path / f"{name}.json").is_file()
+        }
         origin = json.loads((path / "provenance.json").read_text("utf-8"))
         origin = {k: v for k, v in origin.items() if k != "data_dir"}
         return cls(
@@ -146,7 +151,7 @@ class Run:
                 int(p.stem.rsplit("-", 1)[1]): read_table(p)[0]
                 for p in sorted((path / "snapshots").glob("epoch-*.npz"))
             },
-            curvature=json.loads(curvature.read_text("utf-8")) if curvature.is_file() else None,
+            **beside,
             provenance=origin | {"seconds": status.get("seconds")},
             folder=path,
             data=data,

@@ -1,38 +1,62 @@
-"""A run's predictions on corrupted test images."""
+"""Calibration under shift: a run's predictions on corrupted test images, measured."""
 
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
+from typing import Any
 
-from focalcal.experiments.runs import Run
+from focalcal import metrics
+from focalcal.calibrators import METHODS
+from focalcal.experiments.fts import calibrators
+from focalcal.experiments.runs import Run, fitted
 from focalcal.predictions import Predictions
 
-SEVERITIES = (0, 1, 3, 5)
+SEVERITIES = (1, 3, 5)
+STRONG = "focal-structured"
+MEASURED = ("ece", "brier")
+"""As Ovadia et al. 2019; under shift NLL may be infinite."""
 
 
-def corrupted_predictions(run: Run) -> dict[str, dict[int, Predictions]]:
-    """Predictions by corruption and severity; severity 0 is the clean test set."""
+def shift_record(place: Path, splits: Any, device: str) -> dict[str, Any]:
+    """Predict the corrupted test images with a finished run's weights, and measure."""
     import torch
 
     from focalcal.data.corruption import CORRUPTIONS, corrupt
-    from focalcal.training import RunFolder, load_splits
+    from focalcal.training import RunFolder
     from focalcal.training.distributed import choose_device
     from focalcal.training.session import Session
 
-    folder = RunFolder.open(run.folder)
-    splits = load_splits(folder.config, run.data)
-    device = choose_device("auto")
-    found: dict[str, dict[int, Predictions]] = {}
+    folder, corrupted = RunFolder.open(place), {}
     for kind in CORRUPTIONS:
-        found[kind] = {}
         for severity in SEVERITIES:
-            if severity == 0:
-                found[kind][0] = run.test
-                continue
             generator = torch.Generator().manual_seed(severity)
             images = corrupt(splits.test.inputs, kind, severity, generator)
             test = dataclasses.replace(splits.test, inputs=images)
             changed = dataclasses.replace(splits, test=test)
-            session = Session.opened(folder, changed, device)
-            found[kind][severity] = session.predictions("test")
-    return found
+            session = Session.opened(folder, changed, choose_device(device))
+            corrupted[kind, severity] = session.predictions("test")
+    return measured_shift(Run.from_folder(place), corrupted)
+
+
+def measured_shift(run: Run, corrupted: dict[tuple[str, int], Predictions]) -> dict[str, Any]:
+    """Error, and ECE and Brier score by calibrator, for each kind and severity.
+
+    The calibrators are fitted to the run's own, clean, calibration set; severity 0 is its test set.
+    """
+    found = calibrators("nll") | {STRONG: METHODS[STRONG]()}
+    ready = {name: fitted(calibrator, run.calibration) for name, calibrator in found.items()}
+
+    def row(p: Predictions) -> dict[str, Any]:
+        probs = {"none": p.probabilities()}
+        probs |= {name: c.predict_proba(p.as_logits()) for name, c in ready.items()}
+        found = {
+            metric: {name: getattr(metrics, metric)(p.labels, q) for name, q in probs.items()}
+            for metric in MEASURED
+        }
+        return {"n": p.n, "error": metrics.error(p.labels, probs["none"]), **found}
+
+    clean, record = row(run.test), {}
+    for (kind, severity), predictions in corrupted.items():
+        record.setdefault(kind, {"0": clean})[str(severity)] = row(predictions)
+    return record

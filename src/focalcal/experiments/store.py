@@ -50,6 +50,7 @@ class Store:
             "after": _kept(run.after),
             "rounding": rounding,
             "curvature": run.curvature,
+            "shift": _short(run.shift),
             "snapshots": {
                 epoch: {name: table[name].tolist() for name in SNAPSHOT}
                 for epoch, table in run.snapshots.items()
@@ -100,6 +101,7 @@ class Store:
                 for epoch, table in record["snapshots"].items()
             },
             curvature=curvature,
+            shift=record.get("shift"),
             provenance=origin,
         )
 

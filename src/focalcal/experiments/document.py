@@ -39,7 +39,7 @@ Intervals in brackets are 95 % bootstrap intervals over the test samples (over t
 trace); they say nothing of other seeds, and every trained network here is one seed unless it says
 otherwise. T is chosen on the calibration set.
 """
-DRAWN = ("fts/open2",)
+DRAWN = ("fts/open2", "fts/shift")
 """Shown as a picture too, like the figures."""
 VERDICTS = ("agrees", "differs", "similar", "unlike", "measured", "not run")
 

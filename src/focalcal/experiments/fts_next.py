@@ -201,7 +201,8 @@ def _listed(values: list[float]) -> str:
 
 def _shift(material: Material) -> Analysis:
     """ECE and Brier score under our own corruptions, calibrated on clean data and not."""
-    findings, shown, curves, cells = [], [], [], []
+    findings, shown, cells = [], [], []
+    curves: dict[str, list[Curve]] = {}
     for run in material.runs:
         for kind, severities in (run.shift or {}).items():
             row = [run.label, kind.replace("_", " ")]
@@ -218,7 +219,7 @@ def _shift(material: Material) -> Analysis:
             shown.append(tuple(row))
             x = np.array(list(severities), dtype=float)
             y = np.array([100 * found["ece"]["ts"] for found in severities.values()])
-            curves.append(Curve(f"{run.loss}, {kind}", x, y))
+            curves.setdefault(row[1], []).append(Curve(run.loss, x, y))
     if not findings:
         reason = "needs the runs' weights; the store keeps predictions only"
         return Analysis((Finding("ECE under shift", reason=reason),), f"Not run: {reason}.")
@@ -235,8 +236,11 @@ def _shift(material: Material) -> Analysis:
     )
     columns = ("run", "corruption", *(f"severity {s}" for s in severities))
     table = Table(f"ECE % under shift: {' / '.join(methods)}", columns, tuple(shown))
-    panels = (Curves("", "severity", "ECE after temperature scaling, %", tuple(curves)),)
-    return Analysis(tuple(findings), text, panels, (table,))
+    panels = (
+        Curves(kind, "severity", "ECE after temperature scaling, %", tuple(each))
+        for kind, each in curves.items()
+    )
+    return Analysis(tuple(findings), text, tuple(panels), (table,))
 
 
 def _shift_recipes(scale: str) -> dict[str, Settings]:

@@ -23,6 +23,8 @@ PROMISED = [
     *(f"cpe/{n}" for n in ("minimizers", "k1000", "psi-trained", "human")),
     *(f"geo/fig{i}" for i in range(1, 5)),
     *(f"geo/open{i}" for i in range(1, 4)),
+    "geo/open1-mlp",
+    "geo/open2-small",
 ]
 
 

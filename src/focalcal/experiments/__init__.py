@@ -10,6 +10,7 @@ from focalcal.experiments import (
     fts_next,
     fts_open,
     geo,
+    geo_small,
     ie,
     ie_figures,
     ie_recipe,
@@ -22,7 +23,7 @@ from focalcal.experiments.store import Store
 
 EXPERIMENTS: dict[str, Experiment] = {
     e.name: e
-    for module in (ie, ie_recipe, ie_figures, fts, fts_open, fts_next, cpe, geo)
+    for module in (ie, ie_recipe, ie_figures, fts, fts_open, fts_next, cpe, geo, geo_small)
     for e in module.EXPERIMENTS
 }
 """Name on the command line to experiment, in the papers' order."""

@@ -12,6 +12,7 @@ from focalcal.experiments.base import Analysis, Experiment, Finding, Material
 from focalcal.experiments.ie_grid import seeds
 from focalcal.experiments.runs import Run
 from focalcal.experiments.settings import BASES, SMOKE, Settings, is_published
+from focalcal.figures import Table
 from focalcal.figures import geo as figures
 from focalcal.figures.geo import CurvaturePoint
 from focalcal.maps import focal_loss_derivative
@@ -31,11 +32,13 @@ def _loss(gamma: float) -> str:
     return "ce" if gamma == 0 else f"fl-{gamma:g}"
 
 
-def _gamma_recipes(models: dict[str, Settings], scale: str) -> dict[str, Settings]:
+def gamma_recipes(
+    models: dict[str, Settings], scale: str, base: Settings | None = None
+) -> dict[str, Settings]:
     """Every network with every γ; on made-up data a narrow and a wide perceptron."""
     if scale == "smoke":
         models = {f"mlp{h}": {"model_settings": {"hidden": h}} for h in (16, 48)}
-    base = SMOKE | {"epochs": 10} if scale == "smoke" else BASES[scale]
+    base = SMOKE | {"epochs": 10} if scale == "smoke" else base or BASES[scale]
     return {
         f"{name}-{_loss(g)}": base | changes | {"loss": _loss(g)}
         for name, changes in models.items()
@@ -74,7 +77,8 @@ def _by_network(
     return points, findings
 
 
-def _not_measured() -> Analysis:
+def not_measured() -> Analysis:
+    """What is said where no run has a Hessian."""
     return Analysis((Finding("curvature", reason=NO_CURVATURE),), f"Not run: {NO_CURVATURE}.")
 
 
@@ -116,7 +120,7 @@ def _falls(points: dict[str, list[CurvaturePoint]]) -> str:
 def _fig2(material: Material) -> Analysis:
     points, findings = _by_network(material)
     if not points:
-        return _not_measured()
+        return not_measured()
     text = _falls(points) + seeds(material.runs)
     return Analysis(tuple(findings), text, tuple(figures.figure2(points)))
 
@@ -125,7 +129,7 @@ def _fig3(material: Material) -> Analysis:
     points, findings = _by_network(material, fixed=False)
     every = [p for found in points.values() for p in found if p.trace > 0]
     if len(every) < 3:
-        return _not_measured()
+        return not_measured()
     rank = rank_correlation([p.trace for p in every], [p.ece for p in every])
     findings.append(Finding("rank correlation of ECE and trace", rank, n=len(every)))
     text = f"All losses together: the rank correlation of ECE and trace is {rank:+.2f}, n = "
@@ -205,7 +209,7 @@ def _fig4(material: Material) -> Analysis:
         ]
         errors[label] = 100 * run.before["error"].value
     if not points:
-        return _not_measured()
+        return not_measured()
     parts = []
     for rate, found in points.items():
         plain = next((p for p in found if p.x == 0), found[0])
@@ -279,10 +283,11 @@ def _listed(names: list[str], traces: dict[str, CurvaturePoint]) -> str:
     return ", ".join(f"{k} ({traces[k].trace:.3g})" for k in names) or "none"
 
 
-def _architecture(material: Material) -> Analysis:
+def which_architecture(material: Material) -> Analysis:
+    """The trace at the best γ of each network."""
     points, findings = _by_network(material)
     if not points:
-        return _not_measured()
+        return not_measured()
     best = {name: min(found, key=lambda p: p.ece) for name, found in points.items()}
     text = "Trace at the γ of lowest ECE: " + "; ".join(
         f"{name} {p.trace:.3g} (γ = {p.x:g}, ECE {100 * p.ece:.2f} %)" for name, p in best.items()
@@ -290,7 +295,13 @@ def _architecture(material: Material) -> Analysis:
     if len(points) < 2:
         text += " (one architecture only, so the question stays open here)"
     text += "." + seeds(material.runs)
-    return Analysis(tuple(findings), text, tuple(figures.figure2(points)))
+    rows = tuple(
+        (name, f"{p.x:g}", f"{p.trace:.3g}", f"{p.top:.3g}", f"{100 * p.ece:.2f}")
+        for name, found in points.items()
+        for p in found
+    )
+    table = Table("test set", ("network", "γ", "trace", "λ max", "ECE %"), rows)
+    return Analysis(tuple(findings), text, tuple(figures.figure2(points)), (table,))
 
 
 def _accepts_plain(settings: Settings) -> bool:
@@ -325,14 +336,14 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         "Curvature against γ",
         "trace and largest eigenvalue fall with γ",
         _fig2,
-        partial(_gamma_recipes, MODELS),
+        partial(gamma_recipes, MODELS),
     ),
     _experiment(
         "fig3",
         "ECE against curvature",
         "a cubic fit of ECE on the trace has a minimum",
         _fig3,
-        partial(_gamma_recipes, MODELS),
+        partial(gamma_recipes, MODELS),
     ),
     _experiment(
         "fig4",
@@ -354,8 +365,8 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         "open2",
         "Does the best curvature depend on the architecture?",
         "left open",
-        _architecture,
-        partial(_gamma_recipes, MODELS),
+        which_architecture,
+        partial(gamma_recipes, MODELS),
     ),
     _experiment(
         "open3",

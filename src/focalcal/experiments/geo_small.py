@@ -1,0 +1,132 @@
+"""GEO's open questions on networks small enough for a CPU, with several seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+
+from focalcal.experiments.base import Analysis, Experiment, Finding, Material
+from focalcal.experiments.geo import (
+    METHODS,
+    gamma_recipes,
+    not_measured,
+    rank_correlation,
+    which_architecture,
+)
+from focalcal.experiments.ie_recipe import PERCEPTRON
+from focalcal.experiments.runs import Run
+from focalcal.experiments.settings import SMOKE, Settings
+from focalcal.figures import Table
+
+WAYS: dict[str, Settings] = METHODS | {
+    "fl-1": {"loss": "fl-1"},
+    "strong label smoothing": {"loss": "ls-0.2"},
+    "strong sam": {"loss": "ce", "sam": 0.2},
+}
+SEEDS = (0, 1, 2)
+NETWORKS: dict[str, Settings] = {
+    "mlp": {},
+    "wide mlp": {"model_settings": {"hidden": 1024, "layers": 3}},
+    "thin resnet18": {"model": "resnet18", "model_settings": {"width": 0.125}, "epochs": 30},
+    "small vit": {
+        "model": "vit",
+        "model_settings": {"width": 64, "depth": 4, "heads": 4},
+        "epochs": 30,
+    },
+}
+QUANTITIES: tuple[tuple[str, Callable[[Run], float]], ...] = (
+    ("error %", lambda run: 100 * run.before["error"].value),
+    ("ECE %", lambda run: 100 * run.before["ece"].value),
+    ("T", lambda run: run.temperature),
+    ("trace", lambda run: run.curvature["trace"]["value"]),
+    ("λ max", lambda run: run.curvature["top"]["values"][0]),
+)
+
+
+def _recipes(scale: str) -> dict[str, Settings]:
+    """Every way of training with every seed."""
+    small = scale == "smoke"
+    base, seeds = (SMOKE | {"epochs": 10}, SEEDS[:2]) if small else (PERCEPTRON, SEEDS)
+    return {
+        f"{name}-s{seed}": base | changes | {"seed": seed}
+        for name, changes in WAYS.items()
+        for seed in seeds
+    }
+
+
+def _way(run: Run) -> str:
+    keys = ("loss", "mixup", "sam")
+    own = {k: run.settings[k] for k in keys if run.settings.get(k)}
+    return next(name for name, changes in WAYS.items() if changes == own)
+
+
+def _methods(material: Material) -> Analysis:
+    """Means over seeds; a way is said to have the lower trace if it has so with every seed."""
+    found: dict[str, list[Run]] = {}
+    for run in material.runs:
+        if run.curvature is not None:
+            found.setdefault(_way(run), []).append(run)
+    if "ce" not in found or len(found) < 2:
+        return not_measured()
+    findings, shown, means = [], [], {}
+    for name, runs in found.items():
+        cells = []
+        for what, value in QUANTITIES:
+            values = np.array([value(run) for run in runs])
+            spread = float(values.std(ddof=1)) if len(values) > 1 else 0.0
+            means[name, what] = float(values.mean())
+            label = f"{what}, {name}, mean over seeds (std {spread:.3g})"
+            findings.append(Finding(label, means[name, what], n=len(values)))
+            cells.append(f"{means[name, what]:.3g} ± {spread:.2g}")
+        shown.append((name, *cells, str(len(runs))))
+    ce = {run.settings["seed"]: _trace(run) for run in found["ce"]}
+    lower, not_lower = [], []
+    for name, runs in found.items():
+        if name != "ce":
+            every = all(_trace(run) < ce.get(run.settings["seed"], np.inf) for run in runs)
+            (lower if every else not_lower).append(name)
+    traces, errors = ([means[name, what] for name in found] for what in ("trace", "ECE %"))
+    listed = {
+        key: ", ".join(f"{name} ({means[name, 'trace']:.3g})" for name in names) or "none"
+        for key, names in (("lower", lower), ("not", not_lower))
+    }
+    text = (
+        f"Against cross-entropy ({means['ce', 'trace']:.3g}) the trace is lower with every seed "
+        f"for {listed['lower']}; not for {listed['not']}. Rank correlation of mean ECE and mean "
+        f"trace over these {len(found)} ways: {rank_correlation(traces, errors):+.2f}."
+    )
+    columns = ("trained with", *(what for what, _ in QUANTITIES), "seeds")
+    table = Table("test set, mean ± std over seeds", columns, tuple(shown))
+    return Analysis(tuple(findings), text, tables=(table,))
+
+
+def _trace(run: Run) -> float:
+    return run.curvature["trace"]["value"]
+
+
+def _gammas(scale: str) -> dict[str, Settings]:
+    if scale == "smoke":
+        return gamma_recipes({}, scale)
+    return gamma_recipes(NETWORKS, scale, PERCEPTRON)
+
+
+_experiment = partial(Experiment, measures=("curvature",))
+
+EXPERIMENTS: tuple[Experiment, ...] = (
+    _experiment(
+        "geo/open1-mlp",
+        "Do other calibration methods reduce curvature? On a perceptron",
+        "left open",
+        _methods,
+        _recipes,
+    ),
+    _experiment(
+        "geo/open2-small",
+        "Does the best curvature depend on the architecture? Small networks",
+        "left open",
+        which_architecture,
+        _gammas,
+    ),
+)

@@ -20,8 +20,13 @@ def is_torch(x: Any) -> bool:
 
 
 def as_array(x: Any) -> Array:
-    """Arrays pass through untouched; lists, scalars, pandas and polars columns become NumPy."""
-    if isinstance(x, np.ndarray) or is_torch(x):
+    """Arrays pass through; lists, scalars, pandas and polars columns become NumPy.
+
+    Only the byte order of files from other machines is made this one's.
+    """
+    if isinstance(x, np.ndarray):
+        return x if x.dtype.isnative else x.astype(x.dtype.newbyteorder("="))
+    if is_torch(x):
         return x
     if hasattr(x, "__array_namespace__") and not isinstance(x, np.generic):
         return x  # any other array library, and the arrays that the ONNX exporter traces

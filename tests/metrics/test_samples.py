@@ -61,5 +61,22 @@ def test_negative_zeros_and_other_byte_orders_and_precisions(dtype, rng):
     assert np.signbit(p).any()
     y = rng.integers(0, 4, len(p))
     confidence, correct = top_label(y, p)
-    np.testing.assert_array_equal(confidence, p.max(axis=1).astype(confidence.dtype))
+    np.testing.assert_array_equal(confidence, p.max(axis=1))
     np.testing.assert_array_equal(correct, p.argmax(axis=1) == y)
+
+
+def test_no_digit_is_lost_in_the_other_byte_order():
+    p = np.array([[0.5 - 1e-10, 0.5 + 1e-10]], dtype=">f8")
+    confidence, correct = top_label([1], p)
+    assert confidence.dtype == np.float64
+    assert confidence[0] == 0.5 + 1e-10
+    assert correct[0]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("first", [1.25, 1.001])
+def test_a_row_that_sums_to_one_may_still_be_bad(dtype, first, rng):
+    p = rng.dirichlet(np.ones(10), 300)
+    p[123] = [first, 1 - first, *[0] * 8]
+    with pytest.raises(InputError, match="row 123"):
+        top_label(rng.integers(0, 10, len(p)), p.astype(dtype))

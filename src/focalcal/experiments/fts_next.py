@@ -221,7 +221,7 @@ def _shift(material: Material) -> Analysis:
             y = np.array([100 * found["ece"]["ts"] for found in severities.values()])
             curves.setdefault(row[1], []).append(Curve(run.loss, x, y))
     if not findings:
-        reason = "needs the runs' weights; the store keeps predictions only"
+        reason = "no run was predicted under shift, which takes its weights"
         return Analysis((Finding("ECE under shift", reason=reason),), f"Not run: {reason}.")
     methods = list(cells[0]["ece"])
     ece_of, brier_of = ([[c[m][k] for k in methods] for c in cells] for m in ("ece", "brier"))

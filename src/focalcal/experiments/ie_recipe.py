@@ -120,8 +120,10 @@ def _counted(runs: list[Run]) -> dict[tuple[str, float], int]:
 
 def _experiment(name: str, title: str, bases: dict[str, Settings], dataset: str) -> Experiment:
     def accepts(settings: Settings) -> bool:
-        plain = not settings.get("mixup") and not settings.get("sam")
-        return settings["dataset"] == dataset and settings["loss"] in LOSSES and plain
+        base = bases["lite"]
+        like = all(settings.get(k) == base[k] for k in ("model", "model_settings") if k in base)
+        plain = not any(settings.get(k) for k in ("mixup", "sam", "seed"))
+        return settings["dataset"] == dataset and settings["loss"] in LOSSES and plain and like
 
     claim = "its text names neither the summed loss nor the clipping that its result depends on"
     return Experiment(name, title, claim, _analyse, partial(_recipes, bases), accepts)

@@ -218,17 +218,21 @@ def _reduce_few(
 ) -> bool:
     """Few classes: rows too short for NumPy's reductions are reduced by shifting whole blocks."""
     p = np.ascontiguousarray(probs)
-    (n, k), flat = p.shape, p.reshape(-1)
+    n, k = p.shape
     # As unsigned integers, floats from 0 to 1 keep their order; negative ones and NaN come after 1.
     bits, one = _bits_of_one(p.dtype)
-    row_maximum(p.view(bits), top.view(bits), scratch("windows", (2, n * k), bits))
+    work = scratch("windows", (2, n * k), bits)
+    if row_maximum(p.view(bits), top.view(bits), work).max() > one:
+        p = p + p.dtype.type(0)  # 0 for a −0, which is a probability too
+        if row_maximum(p.view(bits), top.view(bits), work).max() > one:
+            return False
     at = scratch("at", (n,), np.intp)
     np.add(labels, _row_starts(n, k), out=at, casting="unsafe")
     own, sums = scratch("own", (2, n), p.dtype)
-    flat.take(at, out=own, mode="clip")
+    p.reshape(-1).take(at, out=own, mode="clip")
     np.equal(own, top, out=right)
     _row_sums(p, sums)
-    if not (top.view(bits).max() <= one and _near_one(sums, tolerance)):
+    if not _near_one(sums, tolerance):
         return False
     # The first of several largest classes is the prediction; above a half there is only one.
     close = np.flatnonzero(right & (top <= _NO_TIE_ABOVE))

@@ -53,14 +53,18 @@ def predictions(n: int, dtype: Any, k: int = 10) -> tuple[np.ndarray, np.ndarray
 
 
 def best_of(programs: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
-    """Seconds of each program: best of interleaved rounds, after one to warm up."""
+    """Seconds of each program: best of interleaved rounds.
+
+    Every timed call follows one of the same program, so that none is met by the threads that
+    another left spinning, or by its data in the cache.
+    """
     best = dict.fromkeys(programs, float("inf"))
-    for i in range(rounds + 1):
+    for _ in range(rounds):
         for name, program in programs.items():
+            program()
             start = time.perf_counter()
             program()
-            if i:
-                best[name] = min(best[name], time.perf_counter() - start)
+            best[name] = min(best[name], time.perf_counter() - start)
     return best
 
 

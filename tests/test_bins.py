@@ -196,3 +196,43 @@ def test_columns_are_counted_one_by_one(rng, dtype, m):
         np.testing.assert_array_equal(found.counts[k], one.counts)
         np.testing.assert_array_equal(found.correct_sums[k], one.correct_sums)
         np.testing.assert_allclose(found.confidence_sums[k], one.confidence_sums, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+@pytest.mark.parametrize("m", range(1, 50))
+def test_every_number_at_an_edge_is_in_the_bin_a_search_finds(m, kind, rng):
+    # Scaling and rounding up finds the bins of some m, and must do so to the last digit.
+    edges = equal_width_edges(m)
+    near = edges.astype(kind)
+    up, down = (np.nextafter(near, kind(end)) for end in (2, -1))
+    beyond = np.array([-1, -0.0, 2, 300, 1e30, np.inf, -np.inf, 1e-40], dtype=kind)
+    x = np.concatenate([near, up, down, np.nextafter(up, kind(2)), beyond, rng.random(500)])
+    x = x.astype(kind)
+    expected = np.searchsorted(near[1:-1], x, side="left")
+    np.testing.assert_array_equal(bin_index(x, edges), expected)
+
+
+@pytest.mark.parametrize("m", [10, 15])
+def test_nan_is_in_the_first_bin_without_a_warning(m):
+    for kind in (np.float32, np.float64):
+        assert bin_index(np.array([np.nan, 1], dtype=kind), equal_width_edges(m)).tolist() == [
+            0,
+            m - 1,
+        ]
+
+
+@pytest.mark.parametrize("m", [1, 15, 32, 33, 200])
+def test_counts_and_sums_do_not_depend_on_the_order(m, rng):
+    x, right, w = rng.random(1001) ** 0.2, rng.random(1001) < 0.7, rng.random(1001)
+    turn = rng.permutation(1001)
+    for weights in (None, w):
+        one = bin_samples(x, right, equal_width_edges(m), weights)
+        other = bin_samples(
+            x[turn], right[turn], equal_width_edges(m), None if weights is None else w[turn]
+        )
+        inside = (x[:, None] > one.edges[:-1]) & (x[:, None] <= one.edges[1:])
+        each = np.ones(1001) if weights is None else w
+        np.testing.assert_allclose(one.counts, each @ inside, rtol=1e-12)
+        np.testing.assert_allclose(one.confidence_sums, (each * x) @ inside, rtol=1e-12)
+        np.testing.assert_allclose(one.correct_sums, (each * right) @ inside, rtol=1e-12)
+        np.testing.assert_allclose(other.confidence_sums, one.confidence_sums, rtol=1e-12)

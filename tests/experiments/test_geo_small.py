@@ -46,4 +46,4 @@ def test_without_cross_entropy_nothing_is_said(rng):
 @pytest.mark.parametrize("scale", ["lite", "paper"])
 def test_every_way_and_network_has_its_recipes(scale):
     assert len(EXPERIMENTS["geo/open1-mlp"].recipes(scale)) == 3 * len(WAYS)
-    assert len(EXPERIMENTS["geo/open2-small"].recipes(scale)) == 20
+    assert len(EXPERIMENTS["geo/open2-small"].recipes(scale)) == 15

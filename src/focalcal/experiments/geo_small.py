@@ -30,11 +30,6 @@ NETWORKS: dict[str, Settings] = {
     "mlp": {},
     "wide mlp": {"model_settings": {"hidden": 1024, "layers": 3}},
     "thin resnet18": {"model": "resnet18", "model_settings": {"width": 0.125}, "epochs": 30},
-    "small vit": {
-        "model": "vit",
-        "model_settings": {"width": 64, "depth": 4, "heads": 4},
-        "epochs": 30,
-    },
 }
 QUANTITIES: tuple[tuple[str, Callable[[Run], float]], ...] = (
     ("error %", lambda run: 100 * run.before["error"].value),

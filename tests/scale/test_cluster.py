@@ -27,6 +27,16 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
 ]
 FAST = {"sample_rows": 2000}
+LONELY = """
+from distributed import LocalCluster
+if __name__ == '__main__':
+    import time
+    c = LocalCluster(
+        n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None, protocol='tcp'
+    )
+    print(c.scheduler_address, flush=True)
+    time.sleep(120)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -100,6 +110,33 @@ def test_interrupting_a_pass_leaves_the_cluster_usable(cluster):
     assert cluster.map_reduce(abs, [-1, -2], add) == 3
 
 
+@pytest.mark.parametrize(
+    ("code", "got"),
+    [
+        ("raise ModuleNotFoundError('no focalcal here')", "no focalcal here"),
+        ("__version__ = '0.0.1'", "0.0.1"),
+    ],
+)
+def test_workers_without_this_version_are_one_clear_error(code, got, tmp_path):
+    """Functions such a worker cannot load would kill it again and again, and the pass hang."""
+    (tmp_path / "focalcal.py").write_text(code)
+    process = subprocess.Popen(
+        [sys.executable, "-c", LONELY],
+        env=os.environ | {"PYTHONPATH": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    try:
+        expected = pytest.raises(EngineError, match=rf"on every Dask worker, got .*{got}")
+        with DaskEngine(process.stdout.readline().strip()) as engine, expected:
+            engine.map_reduce(abs, [-1, -2], add)
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
 def test_a_lost_scheduler_is_one_clear_error(pattern, tmp_path, memory):
     """A scheduler of its own process, killed while a pass runs; nothing partial is written."""
     import dask
@@ -108,13 +145,7 @@ def test_a_lost_scheduler_is_one_clear_error(pattern, tmp_path, memory):
         [
             sys.executable,
             "-c",
-            "from distributed import LocalCluster\n"
-            "if __name__ == '__main__':\n"
-            "    import sys, time\n"
-            "    c = LocalCluster(n_workers=1, threads_per_worker=1, processes=False,"
-            " dashboard_address=None, protocol='tcp')\n"
-            "    print(c.scheduler_address, flush=True)\n"
-            "    time.sleep(120)\n",
+            LONELY,
         ],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

@@ -132,6 +132,7 @@ class DaskEngine:
         self.passes += 1
         futures: list[Any] = []
         try:
+            self._check_workers()
             run = self.client.submit
             futures = [run(_run, function, merge, b, pure=False) for b in bundle(partitions)]
             while len(futures) > 1:
@@ -153,6 +154,23 @@ class DaskEngine:
             ) from error
         _tick(progress, 1.0)
         return result
+
+    def _check_workers(self) -> None:
+        """Workers that cannot load our functions would die of them, again and again, for ever."""
+        import focalcal
+
+        if self.client.scheduler is None:
+            raise OSError("the connection to the scheduler is closed")
+        # Built in, so that any worker can run it.
+        found = self.client.run(eval, "__import__('focalcal').__version__", on_error="return")
+        for worker, version in found.items():
+            gone = isinstance(version, OSError)  # it has just died, and Dask knows
+            if version != focalcal.__version__ and not gone:
+                raise EngineError(
+                    f"expected focalcal {focalcal.__version__} on every Dask worker, got "
+                    f"{version if isinstance(version, str) else repr(version)} on {worker}; "
+                    "install the same version there"
+                )
 
     def _wait(self, futures: list[Any], progress: Progress | None) -> None:
         for i, future in enumerate(self._distributed.as_completed(futures)):

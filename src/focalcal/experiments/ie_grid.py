@@ -53,8 +53,11 @@ def known(run: Run, table: dict[Any, Row], *rest: str) -> tuple[Row, str]:
         setting.append("resnet50")
     if s["epochs"] != EPOCHS.get(s["dataset"]):
         setting.append(f"{EPOCHS.get(s['dataset'])} epochs")
-    if (s.get("data_settings") or {}).get("length", 1000) != 1000:
+    of_data = s.get("data_settings") or {}
+    if of_data.get("length", 1000) != 1000:
         setting.append("1000 words")
+    if s["dataset"] == "sst" and "300d" not in of_data.get("vectors", ""):
+        setting.append("word vectors of 300 numbers, ours 100")
     return (row, ", ".join(setting)) if row else ({}, "")
 
 

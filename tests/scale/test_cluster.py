@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import signal
@@ -37,6 +38,24 @@ if __name__ == '__main__':
     print(c.scheduler_address, flush=True)
     time.sleep(120)
 """
+
+
+@contextlib.contextmanager
+def lonely(**environment: str):
+    """A scheduler with one worker in a process of its own, and its address."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", LONELY],
+        env=os.environ | environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    try:
+        yield process, process.stdout.readline().strip()
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
 
 
 @pytest.fixture(scope="module")
@@ -120,54 +139,27 @@ def test_interrupting_a_pass_leaves_the_cluster_usable(cluster):
 def test_workers_without_this_version_are_one_clear_error(code, got, tmp_path):
     """Functions such a worker cannot load would kill it again and again, and the pass hang."""
     (tmp_path / "focalcal.py").write_text(code)
-    process = subprocess.Popen(
-        [sys.executable, "-c", LONELY],
-        env=os.environ | {"PYTHONPATH": str(tmp_path)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
-    try:
-        expected = pytest.raises(EngineError, match=rf"on every Dask worker, got .*{got}")
-        with DaskEngine(process.stdout.readline().strip()) as engine, expected:
-            engine.map_reduce(abs, [-1, -2], add)
-    finally:
-        process.kill()
-        process.wait()
-        process.stdout.close()
+    expected = pytest.raises(EngineError, match=rf"on every Dask worker, got .*{got}")
+    with lonely(PYTHONPATH=str(tmp_path)) as (_, address), DaskEngine(address) as engine, expected:
+        engine.map_reduce(abs, [-1, -2], add)
 
 
 def test_a_lost_scheduler_is_one_clear_error(pattern, tmp_path, memory):
     """A scheduler of its own process, killed while a pass runs; nothing partial is written."""
     import dask
 
-    process = subprocess.Popen(
-        [
-            sys.executable,
-            "-c",
-            LONELY,
-        ],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
-    try:
-        address = process.stdout.readline().strip()
-        with (
-            dask.config.set({"distributed.comm.timeouts.connect": "1s"}),
-            DaskEngine(address) as engine,
-        ):
-            assert engine.map_reduce(abs, [-1, -2], add) == 3
-            killer = threading.Timer(0.5, process.kill)
-            killer.start()
-            with pytest.raises(EngineError, match="the Dask cluster failed"):
-                engine.map_reduce(slow_abs, range(200), add)
-            killer.join()
-            fitted = calibrators.make("temperature").fit(*memory)
-            with pytest.raises(EngineError):
-                apply(Source.open(pattern), fitted, tmp_path / "out", engine)
-    finally:
-        process.kill()
-        process.wait()
-        process.stdout.close()
+    with (
+        dask.config.set({"distributed.comm.timeouts.connect": "1s"}),
+        lonely() as (process, address),
+        DaskEngine(address) as engine,
+    ):
+        assert engine.map_reduce(abs, [-1, -2], add) == 3
+        killer = threading.Timer(0.5, process.kill)
+        killer.start()
+        with pytest.raises(EngineError, match="the Dask cluster failed"):
+            engine.map_reduce(slow_abs, range(200), add)
+        killer.join()
+        fitted = calibrators.make("temperature").fit(*memory)
+        with pytest.raises(EngineError):
+            apply(Source.open(pattern), fitted, tmp_path / "out", engine)
     assert not (tmp_path / "out").exists()

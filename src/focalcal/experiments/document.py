@@ -79,11 +79,12 @@ def refresh(experiment: Experiment, store: Store, stored: list[Run], data: Path 
         return False
     found = _analysed(experiment, own, data)
     other = _other(experiment, store)
-    if not _says(found):
-        if files or not experiment.files:  # else its published files may be given another time
-            store.forget(experiment.name, STORED)
+    says = _says(found)
+    if says or files or not experiment.files:  # else its files may be given another time
+        # Or what it said of other runs, or drew, would stay.
+        store.forget(experiment.name, STORED)
+    if not says:
         return False
-    store.forget(experiment.name, STORED)  # or what it drew of other runs would stay
     if other is not None and (experiment.made_up or not files):
         found = _joined(experiment, found, other)
     store.write(found)

@@ -102,12 +102,6 @@ def _methods(material: Material) -> Analysis:
     return Analysis(tuple(findings), text, tables=(table,))
 
 
-def _gammas(scale: str) -> dict[str, Settings]:
-    if scale == "smoke":
-        return gamma_recipes({}, scale)
-    return gamma_recipes(NETWORKS, scale, PERCEPTRON)
-
-
 _experiment = partial(Experiment, measures=("curvature",))
 
 EXPERIMENTS: tuple[Experiment, ...] = (
@@ -123,6 +117,6 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         "Does the best curvature depend on the architecture? Small networks",
         "left open",
         which_architecture,
-        _gammas,
+        partial(gamma_recipes, NETWORKS, base=PERCEPTRON),
     ),
 )

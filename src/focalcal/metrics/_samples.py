@@ -57,8 +57,9 @@ def one_column(labels: np.ndarray, probs: np.ndarray) -> tuple[np.ndarray, np.nd
 def top_label(y_true: Any, y_prob: Any) -> tuple[np.ndarray, np.ndarray]:
     """(confidence, correct): (N,) floats and (N,) bools, checked."""
     probs = _prepare(y_prob)
-    if isinstance(probs, np.ndarray) and probs.ndim == 2 and 0 not in probs.shape:
-        tolerance = SUM_TOLERANCE.get(probs.dtype.name, 0.0)
+    # Half precision has none under its name: it, and what is no float, takes the general way.
+    tolerance = SUM_TOLERANCE.get(probs.dtype.name) if isinstance(probs, np.ndarray) else None
+    if tolerance is not None and probs.ndim == 2 and 0 not in probs.shape:
         result = _reduce_rows(_labels_for(y_true, probs), probs, tolerance)
         if result is not None:
             return result

@@ -27,7 +27,7 @@ from focalcal.provenance import provenance
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="stream 1e7 samples, not 1e8")
-    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--rounds", type=int, default=25)
     parser.add_argument("--json", metavar="FILE", help="also write the numbers as JSON")
     args = parser.parse_args()
     # Streaming goes first: peak memory is a property of the process, and only grows.

@@ -89,11 +89,16 @@ def scratch(name: str, shape: tuple[int, ...], kind: Any) -> np.ndarray:
 
     Asking the system for half a megabyte, page by page, takes longer than filling it.
     """
-    held: dict[str, np.ndarray] = _here.__dict__.setdefault("held", {})
-    size = math.prod(shape) * np.dtype(kind).itemsize
-    if name not in held or held[name].size < size:
-        held[name] = np.empty(size, np.uint8)
-    return held[name][:size].view(kind).reshape(shape)
+    held: dict[str, tuple[Any, np.ndarray]] = _here.__dict__.setdefault("held", {})
+    wanted = shape, kind
+    found = held.get(name)
+    if found is None or found[0] != wanted:
+        size = math.prod(shape) * np.dtype(kind).itemsize
+        memory = np.empty(size, np.uint8) if found is None else found[1].base
+        if memory.size < size:
+            memory = np.empty(size, np.uint8)
+        found = held[name] = wanted, memory[:size].view(kind).reshape(shape)
+    return found[1]
 
 
 def available_cores() -> int:

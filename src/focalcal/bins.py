@@ -13,15 +13,13 @@ from typing import Any
 import numpy as np
 
 from focalcal._arrays import Array, is_torch, to_numpy
+from focalcal._bin_index import bin_numbers, edges_below
 from focalcal._blocks import map_blocks, scratch
 from focalcal._checks import check_whole
 from focalcal.errors import InputError
 
 _BLOCK = 1 << 18  # smaller blocks spend more time handing the interpreter lock around than counting
 _FINE = 1024
-_COMPARED = 1 << 19  # (value, edge) pairs compared at a time, one byte each
-_FEW_EDGES = 48
-"""Up to here, counting the edges below each value in SIMD beats a binary search."""
 _LANES = 4
 """Samples in turn go to so many copies of the bins: one whose sum is still being stored is not
 added to, and most confidences fall into the same bin."""
@@ -156,7 +154,7 @@ def bin_index(x: Array, edges: Any) -> Array:
     x = np.asarray(x)
     if x.dtype.kind != "f":
         x = x.astype(np.float64)
-    return _index(x, inner).astype(np.intp, copy=False)
+    return edges_below(x, inner).astype(np.intp, copy=False)
 
 
 def bin_samples(confidence: Any, correct: Any, edges: Any, weights: Any = None) -> Bins:
@@ -168,9 +166,7 @@ def bin_samples(confidence: Any, correct: Any, edges: Any, weights: Any = None) 
     >>> b.counts, b.accuracy
     (array([1., 2.]), array([0., 1.]))
     """
-    confidence = to_numpy(confidence)
-    if confidence.dtype.kind != "f" or confidence.dtype.itemsize < 4:
-        confidence = confidence.astype(np.float64)
+    confidence = _wide(to_numpy(confidence))
     correct = to_numpy(correct) != 0
     edges = np.asarray(to_numpy(edges), dtype=np.float64)
     weights = None if weights is None else to_numpy(weights).astype(np.float64, copy=False)
@@ -184,7 +180,7 @@ def bin_samples(confidence: Any, correct: Any, edges: Any, weights: Any = None) 
 
     def block(rows: slice) -> np.ndarray:
         # One count of (bin, correct) pairs gives the sums, the counts and the hits.
-        pairs = _index(confidence[rows], inner)
+        pairs = edges_below(confidence[rows], inner)
         pairs = pairs + pairs.dtype.type(m) * correct[rows]
         pairs += _in_turn(len(pairs), lanes, 2 * m)
         pairs = pairs.astype(np.intp, copy=False)
@@ -197,6 +193,27 @@ def bin_samples(confidence: Any, correct: Any, edges: Any, weights: Any = None) 
 
     counts, sums, hits = np.sum(map_blocks(block, len(confidence), _BLOCK), axis=0)
     return Bins(edges, counts, sums, hits)
+
+
+def gap_sums(confidence: np.ndarray, correct: np.ndarray, edges: np.ndarray) -> np.ndarray:
+    """Sums of confidence minus correctness per bin (M,): all that an unweighted ECE needs.
+
+    confidence: (N,) in [0, 1]; correct: (N,) bool; edges: (M+1,). Half the work of `bin_samples`,
+    in one block: call it on samples that fit into the cache.
+
+    >>> gap_sums(np.array([0.25, 0.75]), np.array([True, False]), equal_width_edges(2))
+    array([-0.75,  0.75])
+    """
+    n, m, confidence = len(confidence), len(edges) - 1, _wide(confidence)
+    gap, cell = scratch("gap", (n,), np.float64), scratch("cell", (n,), np.intp)
+    np.copyto(gap, correct.view(np.uint8))
+    np.subtract(confidence, gap, out=gap)
+    number, lanes = bin_numbers(confidence, edges[1:-1]), 1
+    if (m + 1) * _LANES <= 256:
+        number, lanes = np.add(number, _in_turn(n, _LANES, m + 1), out=number), _LANES
+    np.copyto(cell, number)
+    sums = np.bincount(cell, weights=gap, minlength=lanes * (m + 1)).reshape(lanes, m + 1)
+    return np.append(sums[:, :2].sum(), sums[:, 2:].sum(axis=0))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -285,7 +302,7 @@ def _count_columns(columns: np.ndarray, y: np.ndarray, inner: np.ndarray) -> np.
     values = flat.take(above)
     per_class = np.diff(np.searchsorted(above, np.arange(k + 1) * n))
     cell = np.repeat(np.arange(k) * m + 1, per_class)
-    cell += _index(values, inner[1:])
+    cell += edges_below(values, inner[1:])
     counts = np.bincount(cell, minlength=k * m).reshape(k, m).astype(np.float64)
     sums = np.bincount(cell, weights=values, minlength=k * m).reshape(k, m)
     sums = sums.astype(np.float64, copy=False)  # the count of nothing is in integers
@@ -298,7 +315,7 @@ def _count_columns(columns: np.ndarray, y: np.ndarray, inner: np.ndarray) -> np.
         y = y[rows]
     rows += y * n
     hits = y * m
-    hits += _index(flat.take(rows), inner)
+    hits += edges_below(flat.take(rows), inner)
     return np.stack([counts, sums, np.bincount(hits, minlength=k * m).reshape(k, m)])
 
 
@@ -352,42 +369,9 @@ def ratio_or_zero(top: np.ndarray, bottom: np.ndarray) -> np.ndarray:
     return np.divide(top, bottom, out=np.zeros(np.shape(top)), where=bottom > 0)
 
 
-def _index(x: np.ndarray, inner: np.ndarray) -> np.ndarray:
-    """How many inner edges lie below each value, as some integer type."""
-    inner = inner.astype(x.dtype)
-    if len(inner) > _FEW_EDGES:
-        return np.searchsorted(inner, x, side="left")
-    flat, column = np.ascontiguousarray(x).reshape(-1), inner[:, None]
-    index = np.zeros(flat.size, dtype=np.uint8)
-    even = _even(inner.tobytes(), x.dtype)
-    size = _COMPARED // (4 if even else max(len(inner), 1))
-    for start in range(0, flat.size if len(inner) else 0, size):
-        part, out = flat[start : start + size], index[start : start + size]
-        if even:
-            scaled = np.multiply(part, even, out=scratch("scaled", part.shape, part.dtype))
-            np.clip(np.ceil(scaled, out=scaled), 0, even, out=scaled)
-            with np.errstate(invalid="ignore"):  # NaN is cast to 0, and so to the first bin
-                np.copyto(out, scaled, casting="unsafe")
-            out -= np.greater(out, 0).view(np.uint8)
-        else:
-            above = scratch("above", (len(inner), part.size), bool)
-            np.greater(part, column, out=above)
-            np.add.reduce(above.view(np.uint8), axis=0, out=out)
-    return index.reshape(x.shape)
-
-
-@functools.lru_cache(maxsize=32)
-def _even(inner: bytes, kind: np.dtype) -> np.floating | None:
-    """The number m of bins, if ⌈m·x⌉ − 1 is the bin of every x of this precision; else None.
-
-    Rounded products never fall as x rises, so it is enough that each edge is in the bin below
-    it and the next larger number in the bin above. That holds for 15 bins in float32.
-    """
-    edges = np.frombuffer(inner, kind)
-    m, at = kind.type(len(edges) + 1), np.arange(1, len(edges) + 1)
-    above = np.nextafter(edges, kind.type(np.inf))
-    found = np.concatenate([np.ceil(edges * m), np.ceil(above * m) - 1])
-    return m if len(edges) and (found == np.tile(at, 2)).all() else None
+def _wide(x: np.ndarray) -> np.ndarray:
+    """float32 and float64 as they are, all else as float64."""
+    return x if x.dtype in (np.float32, np.float64) else x.astype(np.float64)
 
 
 @functools.lru_cache(maxsize=8)

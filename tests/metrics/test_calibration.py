@@ -66,6 +66,20 @@ def test_equal_mass_bins(case, m):
     assert metrics.debiased_ece(y, p, bins=m) == pytest.approx(expected, abs=1e-8)
 
 
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("shape", [(300, 10), (300, 2), (70, 100), (200_000, 5), (300,)])
+@pytest.mark.parametrize("bins", [1, 15, 100, 300])
+def test_ece_is_the_mean_gap_of_the_bins(rng, dtype, shape, bins):
+    p = rng.random(shape) ** 3
+    p = (p / p.sum(axis=1, keepdims=True) if p.ndim == 2 else p).astype(dtype)
+    y = rng.integers(0, shape[1] if len(shape) == 2 else 2, shape[0])
+    b = metrics.reliability(y, p, bins=bins)
+    expected = sum(abs(b.confidence_sums - b.correct_sums)) / shape[0]
+    assert metrics.ece(y, p, bins=bins) == pytest.approx(expected, abs=1e-13)
+    weighted = metrics.ece(y, p, bins=bins, sample_weight=np.ones(shape[0]))
+    assert weighted == pytest.approx(expected, abs=1e-13)
+
+
 def test_classwise(case):
     y, p = case
     columns = [(p, y)] if p.ndim == 1 else [(p[:, k], (y == k) * 1) for k in range(p.shape[1])]

@@ -9,7 +9,8 @@ y_true, so a file of (correct, top-1 confidence) is measured as it stands.
 from __future__ import annotations
 
 import functools
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -17,7 +18,9 @@ from focalcal._arrays import Array, as_array, is_torch, namespace, to_numpy
 from focalcal._blocks import map_blocks, scratch
 from focalcal._checks import SUM_TOLERANCE, check_labels, check_probs, check_weights
 
-_BLOCK_BYTES = 1 << 21
+T = TypeVar("T")
+
+_BLOCK_BYTES = 3 << 20
 _FEW_CLASSES = 64
 """Up to here rows are too short for NumPy's reductions along them."""
 _BLAS_ROWS = 128
@@ -57,20 +60,50 @@ def one_column(labels: np.ndarray, probs: np.ndarray) -> tuple[np.ndarray, np.nd
 def top_label(y_true: Any, y_prob: Any) -> tuple[np.ndarray, np.ndarray]:
     """(confidence, correct): (N,) floats and (N,) bools, checked."""
     probs = _prepare(y_prob)
-    # Half precision has none under its name: it, and what is no float, takes the general way.
-    tolerance = SUM_TOLERANCE.get(probs.dtype.name) if isinstance(probs, np.ndarray) else None
-    if tolerance is not None and probs.ndim == 2 and 0 not in probs.shape:
-        result = _reduce_rows(_labels_for(y_true, probs), probs, tolerance)
+    if _is_plain(probs):
+        result = _reduce_rows(_labels_for(y_true, probs), probs, SUM_TOLERANCE[probs.dtype.name])
         if result is not None:
             return result
     return top_of(*labels_and_probs(y_true, probs))
+
+
+def over_top_label(
+    function: Callable[[np.ndarray, np.ndarray], T], y_true: Any, y_prob: Any
+) -> list[T]:
+    """`function(confidence, correct)` of blocks of checked samples, results in order.
+
+    As `top_label`, but the samples of a block are used while they are in the cache, and then
+    overwritten by those of another.
+    """
+    probs = _prepare(y_prob)
+    if _is_plain(probs):
+        labels, tolerance = _labels_for(y_true, probs), SUM_TOLERANCE[probs.dtype.name]
+
+        def block(rows: slice) -> T | None:
+            n = rows.stop - rows.start
+            confidence, correct = scratch("top", (n,), probs.dtype), scratch("right", (n,), bool)
+            fine = _reduce(labels[rows], probs[rows], confidence, correct, tolerance)
+            return function(confidence, correct) if fine else None
+
+        results = map_blocks(block, len(probs), _rows_per_block(probs))
+        if all(result is not None for result in results):
+            return results
+    confidence, correct = top_of(*labels_and_probs(y_true, probs))
+    size = _rows_per_block(confidence)
+    return map_blocks(lambda rows: function(confidence[rows], correct[rows]), len(confidence), size)
+
+
+def _is_plain(probs: Array) -> bool:
+    """Whether `_reduce` takes them: half precision and what is no float go the general way."""
+    plain = isinstance(probs, np.ndarray) and probs.dtype in (np.float32, np.float64)
+    return plain and probs.ndim == 2 and 0 not in probs.shape
 
 
 def top_of(labels: Array, probs: Array) -> tuple[np.ndarray, np.ndarray]:
     """(confidence, correct) of what `labels_and_probs` returned."""
     if probs.ndim == 1:
         return to_numpy(probs), to_numpy(labels) != 0
-    if not is_torch(probs):
+    if _is_plain(probs):
         result = _reduce_rows(labels, probs, np.inf)
         if result is not None:
             return result
@@ -185,8 +218,7 @@ def _by_rows(block: Any, labels: Array, probs: Array) -> np.ndarray:
 
 
 def _rows_per_block(probs: np.ndarray) -> int:
-    row_bytes = 8 * (probs.shape[1] if probs.ndim == 2 else 1)
-    return max(_BLOCK_BYTES // row_bytes, 64)
+    return max(_BLOCK_BYTES // (probs.itemsize * max(probs[:1].size, 1)), 64)
 
 
 def _device(p: Array) -> Any:
@@ -200,18 +232,21 @@ def _reduce_rows(
 
     The caller then takes the slow path, which names the offending row.
     """
-    if probs.dtype not in (np.float32, np.float64):
-        return None
-    n, k = probs.shape
-    confidence = np.empty(n, dtype=probs.dtype)
-    correct = np.empty(n, dtype=bool)
-    reduce = _reduce_few if k <= _FEW_CLASSES else _reduce_many
+    n = len(probs)
+    confidence, correct = np.empty(n, dtype=probs.dtype), np.empty(n, dtype=bool)
 
     def block(rows: slice) -> bool:
-        return reduce(labels[rows], probs[rows], confidence[rows], correct[rows], tolerance)
+        return _reduce(labels[rows], probs[rows], confidence[rows], correct[rows], tolerance)
 
-    size = max(_BLOCK_BYTES // (k * probs.dtype.itemsize), 64)
-    return (confidence, correct) if all(map_blocks(block, n, size)) else None
+    fine = all(map_blocks(block, n, _rows_per_block(probs)))
+    return (confidence, correct) if fine else None
+
+
+def _reduce(
+    labels: np.ndarray, probs: np.ndarray, top: np.ndarray, right: np.ndarray, tolerance: float
+) -> bool:
+    reduce = _reduce_few if probs.shape[1] <= _FEW_CLASSES else _reduce_many
+    return reduce(labels, probs, top, right, tolerance)
 
 
 def _reduce_few(
@@ -223,9 +258,9 @@ def _reduce_few(
     # As unsigned integers, floats from 0 to 1 keep their order; negative ones and NaN come after 1.
     bits, one = _bits_of_one(p.dtype)
     work = scratch("windows", (2, n * k), bits)
-    if row_maximum(p.view(bits), top.view(bits), work).max() > one:
+    if np.maximum.reduce(row_maximum(p.view(bits), top.view(bits), work)) > one:
         p = p + p.dtype.type(0)  # 0 for a −0, which is a probability too
-        if row_maximum(p.view(bits), top.view(bits), work).max() > one:
+        if np.maximum.reduce(row_maximum(p.view(bits), top.view(bits), work)) > one:
             return False
     at = scratch("at", (n,), np.intp)
     np.add(labels, _row_starts(n, k), out=at, casting="unsafe")
@@ -236,10 +271,11 @@ def _reduce_few(
     if not _near_one(sums, tolerance):
         return False
     # The first of several largest classes is the prediction; above a half there is only one.
-    close = np.flatnonzero(right & (top <= _NO_TIE_ABOVE))
-    candidates = p.take(close, axis=0).reshape(-1)
-    if np.count_nonzero(candidates == top[close].repeat(k)) > len(close):
-        right[close] = candidates.reshape(-1, k).argmax(axis=1) == labels[close]
+    low = np.less_equal(top, _NO_TIE_ABOVE, out=scratch("low", (n,), bool))
+    close = np.logical_and(low, right, out=low).nonzero()[0]
+    candidates = p.take(close, axis=0)
+    if np.count_nonzero(candidates == top.take(close)[:, None]) > len(close):
+        right[close] = candidates.argmax(axis=1) == labels[close]
     return True
 
 
@@ -267,7 +303,7 @@ def row_maximum(rows: np.ndarray, out: np.ndarray, work: np.ndarray) -> np.ndarr
 
     NumPy enters a loop per row, which costs more than the row. Here neighbours are joined for all
     of memory at once: in pairs while rows are even, then to windows of w, 2w, …, whichever row
-    they lie in; the first and the last window inside a row cover it. work: (2, ≥ m·k).
+    they lie in; a few windows inside a row cover it. work: (2, ≥ m·k).
 
     >>> row_maximum(np.array([[1.0, 3.0, 2.0], [0.0, 0.0, 5.0]]), np.empty(2), np.empty((2, 6)))
     array([3., 5.])
@@ -276,11 +312,15 @@ def row_maximum(rows: np.ndarray, out: np.ndarray, work: np.ndarray) -> np.ndarr
     while k % 2 == 0:
         k, half = k // 2, work[side, : windows.size // 2]
         windows, side = np.maximum(windows[::2], windows[1::2], out=half), 1 - side
-    while 2 * width <= k:
+    while 4 * width < k:
         wider = work[side, : windows.size - width]
         windows, side = np.maximum(windows[:-width], windows[width:], out=wider), 1 - side
         width *= 2
-    return np.maximum(windows[::k], windows[k - width :: k], out=out)
+    covering = [*range(0, k - width, width), k - width]
+    np.maximum(windows[covering[0] :: k], windows[covering[-1] :: k], out=out)
+    for start in covering[1:-1]:
+        np.maximum(out, windows[start::k], out=out)
+    return out
 
 
 def _reduce_many(
@@ -294,4 +334,5 @@ def _reduce_many(
 
 
 def _near_one(sums: np.ndarray, tolerance: float) -> bool:
-    return bool(sums.max() - 1 <= tolerance and 1 - sums.min() <= tolerance)
+    most, least = np.maximum.reduce(sums), np.minimum.reduce(sums)
+    return bool(most - 1 <= tolerance and 1 - least <= tolerance)

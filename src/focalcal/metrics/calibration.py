@@ -50,9 +50,17 @@ def ece(y_true: Any, y_prob: Any, *, bins: int = 15, sample_weight: Any = None) 
 
     Naeini et al. 2015; Guo et al. 2017, Eq. 3.
     """
-    return float(
-        _bins.mean_gap(reliability(y_true, y_prob, bins=bins, sample_weight=sample_weight))
+    if sample_weight is not None:
+        b = reliability(y_true, y_prob, bins=bins, sample_weight=sample_weight)
+        return float(_bins.mean_gap(b))
+    edges = _bins.equal_width_edges(bins)
+    blocks = _samples.over_top_label(
+        lambda confidence, correct: (len(correct), _bins.gap_sums(confidence, correct, edges)),
+        y_true,
+        y_prob,
     )
+    sizes, gaps = zip(*blocks, strict=True)
+    return float(np.abs(np.sum(gaps, axis=0)).sum() / sum(sizes))
 
 
 def adaptive_ece(y_true: Any, y_prob: Any, *, bins: int = 15, sample_weight: Any = None) -> float:

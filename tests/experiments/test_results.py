@@ -356,6 +356,37 @@ def test_curvature_beside_the_store_is_found(store_path, tmp_path):
     assert EXPERIMENTS["geo/open3"].analyse(several).findings[0].verdict == "not run"
     few = EXPERIMENTS["geo/fig3"].analyse(Material("stored", (*runs, mmce, mmce)))
     assert "too few" in few.conclusion
+    assert "One γ only" in found.conclusion
+
+
+def test_shortened_runs_are_only_compared_with_each_other(store_path):
+    run = Run.from_folder(_folders(store_path)[0])
+
+    def trained(epochs: int, gamma: int, trace: float, **more) -> Run:
+        ends = {"value": trace, "low": 0.9 * trace, "high": 1.1 * trace}
+        record = {"n": 10, "trace": ends, "top": {"values": [trace / 5]}}
+        loss = "ce" if gamma == 0 else f"fl-{gamma}"
+        pretended = _pretend(run, loss=loss, epochs=epochs, **more)
+        return dataclasses.replace(pretended, curvature=record)
+
+    traces = ((0, 8.0), (1, 4.0), (3, 2.0))
+    whole = [trained(350, g, t, model="resnet18") for g, t in traces]
+    short = [trained(12, g, t / 50, model="vgg19") for g, t in traces]
+    lone = trained(12, 0, 1.0, model="vit")
+    material = Material("stored", (*whole, *short, lone))
+    for name, accepted in (("geo/fig2", True), ("geo/open1", False), ("ie/table1", False)):
+        assert EXPERIMENTS[name].accepts(short[0].settings) is accepted, name
+        assert EXPERIMENTS[name].accepts(whole[0].settings), name
+    falls = EXPERIMENTS["geo/fig2"].analyse(material).conclusion
+    assert "resnet18, 350 epochs: falls, 8 at γ = 0 to 2 at γ = 3" in falls
+    assert "vgg19, 12 epochs: falls, 0.16 at γ = 0" in falls and "vit" not in falls
+    both = EXPERIMENTS["geo/fig3"].analyse(material)
+    counted = {f.what: f.n for f in both.findings if f.what.startswith("rank")}
+    assert list(counted.values()) == [3, 4]
+    best = EXPERIMENTS["geo/open2"].analyse(material).conclusion
+    assert "resnet18, 350 epochs" in best and "vgg19, 12 epochs" in best and "open here" not in best
+    alone = EXPERIMENTS["geo/open2"].analyse(Material("stored", (*whole, lone))).conclusion
+    assert "stays open here" in alone
 
 
 def test_a_table_without_a_run_says_so():

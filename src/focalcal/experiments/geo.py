@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -9,41 +10,23 @@ from scipy.stats import rankdata
 
 from focalcal.errata import logit_curvature
 from focalcal.experiments.base import Analysis, Experiment, Finding, Material
+from focalcal.experiments.geo_recipes import (
+    AWARE,
+    METHODS,
+    MODELS,
+    gamma_recipes,
+    method_recipes,
+    tau_recipes,
+)
 from focalcal.experiments.ie_grid import seeds
 from focalcal.experiments.runs import Run
-from focalcal.experiments.settings import BASES, SMOKE, Settings, is_published
+from focalcal.experiments.settings import Settings, is_published
 from focalcal.figures import Table
 from focalcal.figures import geo as figures
 from focalcal.figures.geo import CurvaturePoint
 from focalcal.maps import focal_loss_derivative
 
-GAMMAS = (0, 1, 3, 5, 10)
-MODELS: dict[str, Settings] = {
-    "resnet18": {"model": "resnet18"},
-    "resnet18x2": {"model": "resnet18", "model_settings": {"width": 2}},
-    "mobilenet_v2": {"model": "mobilenet_v2"},
-    "vgg19": {"model": "vgg19"},
-    "vit": {"model": "vit"},
-}
 NO_CURVATURE = "no run with a measured Hessian; measure one with: focalcal curvature RUN --json"
-
-
-def _loss(gamma: float) -> str:
-    return "ce" if gamma == 0 else f"fl-{gamma:g}"
-
-
-def gamma_recipes(
-    models: dict[str, Settings], scale: str, base: Settings | None = None
-) -> dict[str, Settings]:
-    """Every network with every γ; on made-up data a narrow and a wide perceptron."""
-    if scale == "smoke":
-        models = {f"mlp{h}": {"model_settings": {"hidden": h}} for h in (16, 48)}
-    base = SMOKE | {"epochs": 10} if scale == "smoke" else base or BASES[scale]
-    return {
-        f"{name}-{_loss(g)}": base | changes | {"loss": _loss(g)}
-        for name, changes in models.items()
-        for g in GAMMAS
-    }
 
 
 def _point(run: Run, x: float) -> CurvaturePoint:
@@ -65,14 +48,15 @@ def _findings(run: Run, point: CurvaturePoint) -> list[Finding]:
 def _by_network(
     material: Material, fixed: bool = True
 ) -> tuple[dict[str, list[CurvaturePoint]], list[Finding]]:
-    """Points by network; `fixed`: only of losses with one γ."""
+    """Points by network and length of training; `fixed`: only of losses with one γ."""
     points: dict[str, list[CurvaturePoint]] = {}
     findings = []
     for run in material.runs:
         if run.curvature is None or (fixed and run.gamma is None):
             continue
         point = _point(run, run.gamma or 0.0)
-        points.setdefault(run.network, []).append(point)
+        name = f"{run.network}, {run.settings['epochs']} epochs"
+        points.setdefault(name, []).append(point)
         findings += _findings(run, point)
     return points, findings
 
@@ -105,6 +89,8 @@ def _fig1(material: Material) -> Analysis:
 def _falls(points: dict[str, list[CurvaturePoint]]) -> str:
     parts = []
     for name, found in points.items():
+        if len(found) < 2:
+            continue
         found = sorted(found, key=lambda p: p.x)
         first, last = found[0], found[-1]
         change = "falls" if last.high < first.low else "rises" if last.low > first.high else "stays"
@@ -114,7 +100,8 @@ def _falls(points: dict[str, list[CurvaturePoint]]) -> str:
         )
         tops = ", ".join(f"{p.top:.3g}" for p in found)
         parts[-1] += f", λ max {tops} in the order of γ"
-    return "Trace of the cross-entropy Hessian on test data. " + "; ".join(parts) + "."
+    text = "Trace of the cross-entropy Hessian on test data. "
+    return text + ("; ".join(parts) or "One γ only, so whether it falls stays open here") + "."
 
 
 def _fig2(material: Material) -> Analysis:
@@ -126,28 +113,46 @@ def _fig2(material: Material) -> Analysis:
 
 
 def _fig3(material: Material) -> Analysis:
-    points, findings = _by_network(material, fixed=False)
-    every = [p for found in points.values() for p in found if p.trace > 0]
-    if len(every) < 3:
+    """Networks that were trained for equally long are compared with each other."""
+    measured = [run for run in material.runs if run.curvature is not None]
+    parts = []
+    for epochs in sorted({run.settings["epochs"] for run in measured}, reverse=True):
+        runs = tuple(run for run in measured if run.settings["epochs"] == epochs)
+        if sum(run.curvature["trace"]["value"] > 0 for run in runs) > 2:
+            parts.append(_ece_and_trace(replace(material, runs=runs), epochs))
+    if not parts:
         return not_measured()
+    return Analysis(
+        tuple(f for part in parts for f in part.findings),
+        " ".join(part.conclusion for part in parts) + seeds(material.runs),
+        tuple(panel for part in parts for panel in part.panels),
+    )
+
+
+def _ece_and_trace(material: Material, epochs: int) -> Analysis:
+    points, findings = _by_network(material, fixed=False)
+    kept = {name: [p for p in found if p.trace > 0] for name, found in points.items()}
+    every = [p for found in kept.values() for p in found]
     rank = rank_correlation([p.trace for p in every], [p.ece for p in every])
-    findings.append(Finding("rank correlation of ECE and trace", rank, n=len(every)))
-    text = f"All losses together: the rank correlation of ECE and trace is {rank:+.2f}, n = "
-    text += f"{len(every)}. "
+    findings.append(
+        Finding(f"rank correlation of ECE and trace, {epochs} epochs", rank, n=len(every))
+    )
+    text = f"{epochs} epochs, all losses and networks: the rank correlation of ECE and trace is "
+    text += f"{rank:+.2f}, n = {len(every)}. "
+    what = f"R² of the cubic fit of ECE on ln trace, {epochs} epochs"
     if len(every) < 6:  # a cubic has four coefficients
         reason = f"{len(every)} networks are too few"
-        findings.append(Finding("R² of the cubic fit of ECE on ln trace", reason=reason))
-        text += f"The cubic fit is left out: {reason}."
-        return Analysis(tuple(findings), text + seeds(material.runs))
+        findings.append(Finding(what, reason=reason))
+        return Analysis(tuple(findings), text + f"The cubic fit is left out: {reason}.")
     fit = figures.cubic_fit([p.trace for p in every], [100 * p.ece for p in every])
-    findings.append(Finding("R² of the cubic fit of ECE on ln trace", fit.r_squared, n=fit.n))
+    findings.append(Finding(what, fit.r_squared, n=fit.n))
     text += (
         f"R² of the cubic fit is {fit.r_squared:.2f} over {fit.n} networks. A cubic follows a "
         "minimum where one exists; it says nothing about cause."
     )
-    kept = {k: [p for p in v if p.trace > 0] for k, v in points.items()}
-    kept = {k: v for k, v in kept.items() if v}
-    return Analysis(tuple(findings), text, tuple(figures.figure3(kept)))
+    return Analysis(
+        tuple(findings), text, tuple(figures.figure3({k: v for k, v in kept.items() if v}))
+    )
 
 
 def rank_correlation(x: list[float], y: list[float]) -> float:
@@ -159,36 +164,6 @@ def rank_correlation(x: list[float], y: list[float]) -> float:
     if any(len(set(v)) < 2 for v in (x, y)):
         return float("nan")
     return round(float(np.corrcoef(rankdata(x), rankdata(y))[0, 1]), 12)
-
-
-def _tau_recipes(scale: str) -> dict[str, Settings]:
-    base = SMOKE | {"epochs": 5, "optimizer": "sgd", "momentum": 0.9}
-    rates, taus = (0.02, 0.05), (0.0, 0.01, 0.1)
-    if scale != "smoke":
-        base = BASES[scale] | {
-            "model": "mlp",
-            "model_settings": {"hidden": 100},
-            "augment": "none",
-            "weight_decay": 0.0,
-            "schedule": "constant",
-            "reduction": "mean",
-            "clip_norm": 0.0,
-            "precision": "float32",
-            "epochs": 10 if scale == "lite" else 30,
-        }
-        # The trace of this network is about 2,000: from τ = .01 on training fails or diverges.
-        rates, taus = (0.003, 0.01, 0.03), (0.0, 1e-4, 3e-4, 1e-3)
-        rates = rates[:2] if scale == "lite" else rates
-    return {
-        f"lr{rate:g}-tau{tau:g}": base
-        | {
-            "lr": rate,
-            "loss": "ce+curvature",
-            "loss_settings": {"tau": tau, "probes": 1},
-        }
-        for rate in rates
-        for tau in taus
-    }
 
 
 def _fig4(material: Material) -> Analysis:
@@ -224,23 +199,6 @@ def _fig4(material: Material) -> Analysis:
     epochs = ", ".join(sorted({str(r.settings["epochs"]) for r in material.runs}))
     text = f"The explicit penalty, {epochs} epochs, one seed. " + "; ".join(parts) + "."
     return Analysis(tuple(findings), text, tuple(figures.figure4(points)))
-
-
-METHODS: dict[str, Settings] = {
-    "ce": {"loss": "ce"},
-    "label smoothing": {"loss": "ls-0.05"},
-    "brier": {"loss": "brier"},
-    "mmce": {"loss": "mmce"},
-    "fl-3": {"loss": "fl-3"},
-    "mixup": {"loss": "ce", "mixup": 0.2},
-    "sam": {"loss": "ce", "sam": 0.05},
-}
-AWARE = ("ce", "fl-3", "mixup", "sam")
-
-
-def _method_recipes(names: tuple[str, ...], scale: str) -> dict[str, Settings]:
-    base = SMOKE | {"epochs": 10} if scale == "smoke" else BASES[scale]
-    return {name: base | METHODS[name] for name in names}
 
 
 def _method(run: Run) -> str:
@@ -288,12 +246,12 @@ def which_architecture(material: Material) -> Analysis:
     points, findings = _by_network(material)
     if not points:
         return not_measured()
-    best = {name: min(found, key=lambda p: p.ece) for name, found in points.items()}
+    best = {k: min(found, key=lambda p: p.ece) for k, found in points.items() if len(found) > 1}
     text = "Trace at the γ of lowest ECE: " + "; ".join(
         f"{name} {p.trace:.3g} (γ = {p.x:g}, ECE {100 * p.ece:.2f} %)" for name, p in best.items()
     )
-    if len(points) < 2:
-        text += " (one architecture only, so the question stays open here)"
+    if len(best) < 2:
+        text += " (fewer than two architectures with several γ: the question stays open here)"
     text += "." + seeds(material.runs)
     rows = tuple(
         (name, f"{p.x:g}", f"{p.trace:.3g}", f"{p.top:.3g}", f"{100 * p.ece:.2f}")
@@ -304,14 +262,14 @@ def which_architecture(material: Material) -> Analysis:
     return Analysis(tuple(findings), text, tuple(figures.figure2(points)), (table,))
 
 
-def _accepts_plain(settings: Settings) -> bool:
-    """Runs on CIFAR-10 in the published setting."""
-    return settings["dataset"] == "cifar10" and is_published(settings)
+def _accepts_plain(settings: Settings, shortened: bool = True) -> bool:
+    """Runs on CIFAR-10 in the published setting, shortened or whole."""
+    return settings["dataset"] == "cifar10" and is_published(settings, shortened)
 
 
 def _accepts_methods(settings: Settings) -> bool:
-    """Those, with mixup and SAM too."""
-    return _accepts_plain(settings | {"mixup": 0, "sam": 0})
+    """The whole ones, with mixup and SAM too."""
+    return _accepts_plain(settings | {"mixup": 0, "sam": 0}, shortened=False)
 
 
 def _accepts_penalty(settings: Settings) -> bool:
@@ -350,7 +308,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         "Explicit curvature penalty on a perceptron",
         "the penalty lowers the trace and, to a point, the ECE",
         _fig4,
-        _tau_recipes,
+        tau_recipes,
         _accepts_penalty,
     ),
     _experiment(
@@ -358,7 +316,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         "Do other calibration methods reduce curvature?",
         "left open",
         partial(_methods, tuple(METHODS)),
-        partial(_method_recipes, tuple(METHODS)),
+        partial(method_recipes, tuple(METHODS)),
         _accepts_methods,
     ),
     _experiment(
@@ -373,7 +331,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         "Other curvature-aware training: SAM, mixup",
         "left open",
         partial(_methods, AWARE),
-        partial(_method_recipes, AWARE),
+        partial(method_recipes, AWARE),
         _accepts_methods,
     ),
 )

@@ -8,13 +8,8 @@ from functools import partial
 import numpy as np
 
 from focalcal.experiments.base import Analysis, Experiment, Finding, Material
-from focalcal.experiments.geo import (
-    METHODS,
-    gamma_recipes,
-    not_measured,
-    rank_correlation,
-    which_architecture,
-)
+from focalcal.experiments.geo import not_measured, rank_correlation, which_architecture
+from focalcal.experiments.geo_recipes import METHODS, gamma_recipes
 from focalcal.experiments.ie_recipe import PERCEPTRON
 from focalcal.experiments.runs import Run
 from focalcal.experiments.settings import SMOKE, Settings

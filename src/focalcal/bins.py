@@ -249,9 +249,12 @@ def bin_sorted(samples: SortedSamples, edges: np.ndarray) -> Bins:
     >>> bin_sorted(samples, equal_width_edges(2)).correct_sums
     array([0., 2.])
     """
-    x = samples.confidence
-    at = np.searchsorted(x, edges[1:-1].astype(x.dtype), side="right")
-    starts = np.concatenate(([0], at, [len(x)]))
+    x, inner = samples.confidence, edges[1:-1].astype(samples.confidence.dtype)
+    # Edges beyond all samples need no search: confidences are never below 1/K, and often near 1.
+    low, high = np.searchsorted(inner, (x[0], x[-1]))
+    starts = np.repeat((0, len(x)), (low + 1, len(inner) - high + 1))
+    among = np.searchsorted(x, inner[low:high], side="right")
+    starts = np.insert(starts, low + 1, among)
     counts = np.diff(starts).astype(np.float64)
     # The last zero keeps every start inside the array; empty bins come out as a neighbour.
     sums, hits = (np.add.reduceat(v, starts)[:-1] for v in (samples.mass, samples.hits))
@@ -279,7 +282,7 @@ def bin_columns(labels: Any, probs: Any, edges: Any, weights: Any = None) -> Bin
     def block(rows: slice) -> np.ndarray:
         columns, y = np.ascontiguousarray(probs[rows].T), labels[rows].astype(np.intp)
         if weights is None:
-            return _count_columns(columns, y, edges[1:-1])
+            return count_columns(columns, y, edges[1:-1])
         return _weigh_columns(columns, y, edges, weights[rows])
 
     parts = map_blocks(block, n, max(_BLOCK // k, 256))
@@ -287,7 +290,7 @@ def bin_columns(labels: Any, probs: Any, edges: Any, weights: Any = None) -> Bin
     return Bins(edges, counts, sums, hits)
 
 
-def _count_columns(columns: np.ndarray, y: np.ndarray, inner: np.ndarray) -> np.ndarray:
+def count_columns(columns: np.ndarray, y: np.ndarray, inner: np.ndarray) -> np.ndarray:
     """Counts, sums and hits (3, K, M) of probabilities (K, N), N of them in each column.
 
     Most classes are improbable: only what lies above the first bin is counted one by one, and the
@@ -301,8 +304,8 @@ def _count_columns(columns: np.ndarray, y: np.ndarray, inner: np.ndarray) -> np.
     above = np.flatnonzero(above)
     values = flat.take(above)
     per_class = np.diff(np.searchsorted(above, np.arange(k + 1) * n))
-    cell = np.repeat(np.arange(k) * m + 1, per_class)
-    cell += edges_below(values, inner[1:])
+    cell = np.repeat(np.arange(k) * m, per_class)
+    cell += edges_below(values, inner)
     counts = np.bincount(cell, minlength=k * m).reshape(k, m).astype(np.float64)
     sums = np.bincount(cell, weights=values, minlength=k * m).reshape(k, m)
     sums = sums.astype(np.float64, copy=False)  # the count of nothing is in integers
@@ -322,7 +325,7 @@ def _count_columns(columns: np.ndarray, y: np.ndarray, inner: np.ndarray) -> np.
 def _weigh_columns(
     columns: np.ndarray, y: np.ndarray, edges: np.ndarray, weights: np.ndarray
 ) -> np.ndarray:
-    """`_count_columns` with weights (N,). Here a rest would not be zero for an empty bin."""
+    """`count_columns` with weights (N,). Here a rest would not be zero for an empty bin."""
     k, m = len(columns), len(edges) - 1
     index = bin_index(columns, edges) + np.arange(k)[:, None] * m
     each = np.broadcast_to(weights, columns.shape).ravel()

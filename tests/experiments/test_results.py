@@ -379,12 +379,15 @@ def test_shortened_runs_are_only_compared_with_each_other(store_path):
         assert EXPERIMENTS[name].accepts(whole[0].settings), name
     falls = EXPERIMENTS["geo/fig2"].analyse(material).conclusion
     assert "resnet18, 350 epochs: falls, 8 at γ = 0 to 2 at γ = 3" in falls
-    assert "vgg19, 12 epochs: falls, 0.16 at γ = 0" in falls and "vit" not in falls
+    assert "vgg19, 12 epochs: falls, 0.16 at γ = 0" in falls
+    assert "vit" not in falls
     both = EXPERIMENTS["geo/fig3"].analyse(material)
     counted = {f.what: f.n for f in both.findings if f.what.startswith("rank")}
     assert list(counted.values()) == [3, 4]
     best = EXPERIMENTS["geo/open2"].analyse(material).conclusion
-    assert "resnet18, 350 epochs" in best and "vgg19, 12 epochs" in best and "open here" not in best
+    assert "resnet18, 350 epochs" in best
+    assert "vgg19, 12 epochs" in best
+    assert "open here" not in best
     alone = EXPERIMENTS["geo/open2"].analyse(Material("stored", (*whole, lone))).conclusion
     assert "stays open here" in alone
 

@@ -16,10 +16,13 @@ DEVICE_ELEMENTS = 2**27
 """An accelerator wants few large kernels; this bounds their temporaries."""
 
 
-def map_rows(work: Callable[[slice], T], logits: Array) -> list[T]:
-    """`work` of every block of rows of (N, K) logits, results in order."""
+def map_rows(work: Callable[[slice], T], logits: Array, elements: int = CACHE_ELEMENTS) -> list[T]:
+    """`work` of every block of rows of (N, K) logits, results in order.
+
+    elements: about so many logits to a block in memory.
+    """
     n, k = logits.shape
     if is_torch(logits):
         size = max(1, DEVICE_ELEMENTS // k)
         return [work(slice(i, min(i + size, n))) for i in range(0, n, size)]
-    return map_blocks(work, n, max(1, CACHE_ELEMENTS // k))
+    return map_blocks(work, n, max(1, elements // k))

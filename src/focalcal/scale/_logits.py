@@ -20,7 +20,7 @@ from focalcal.metrics.selective import at_least
 
 MAX_CLASSES = 64
 """Past this, rows are long enough for the general way."""
-_BLOCK_ELEMENTS = 2**18
+_BLOCK_ELEMENTS = 2**19
 _TRANSPOSED = 4096
 _PENDING = 2**18
 """Confidences sorted at a time: fewer would spend their time on the edges of the histogram."""
@@ -69,7 +69,8 @@ class LogitStats:
             right = probs.argmax(axis=0) == y  # ties: the first class is predicted
         stats = self._stats
         stats.n += n
-        stats._columns += _bins.bin_columns(y, probs.T, stats._columns.edges)
+        edges = stats._columns.edges
+        stats._columns += Bins(edges, *_bins.count_columns(probs, y, edges[1:-1]))
         below *= probs
         # Entropy, logarithm and probability of the true class; −Σ p ln p = ln Σ exp z − Σ p z.
         split = scratch("split", (3, n), np.float64)

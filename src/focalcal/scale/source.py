@@ -15,8 +15,8 @@ from focalcal._formats import METADATA, column_to_numpy, pyarrow_module
 from focalcal.errors import FileFormatError, InputError
 from focalcal.predictions import Predictions
 
-BATCH_ELEMENTS = 2**18
-"""Numbers decoded at a time: they stay in cache, and a row group of any size takes no more."""
+BATCH_ELEMENTS = 2**20
+"""Numbers decoded at a time: a row group of any size takes no more memory."""
 _SAMPLED_GROUPS = 32
 
 

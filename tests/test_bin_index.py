@@ -37,9 +37,11 @@ def test_uneven_bins(dtype, rng):
         np.testing.assert_array_equal(edges_below(x, inner), np.searchsorted(inner, x))
 
 
-def test_not_a_number_is_in_the_first_bin_and_shapes_are_kept():
-    inner = np.linspace(0, 1, 16)[1:-1]
+@pytest.mark.parametrize("m", [2, 15, 20, 100, 300])
+@pytest.mark.parametrize("even", [True, False])
+def test_not_a_number_is_in_the_last_bin_and_shapes_are_kept(m, even):
+    inner = np.linspace(0, 1, m + 1)[1:-1] ** (1 if even else 2)
     for dtype in (np.float32, np.float64):
-        x = np.array([[np.nan, 1.0], [0.5, np.nan]], dtype=dtype)
-        np.testing.assert_array_equal(edges_below(x, inner), [[0, 14], [7, 0]])
+        x = np.array([[np.nan, 1.0], [0.0, np.nan]], dtype=dtype)
+        np.testing.assert_array_equal(edges_below(x, inner), [[m - 1, m - 1], [0, m - 1]])
     assert edges_below(np.ones((3, 0)), inner).shape == (3, 0)

@@ -212,13 +212,19 @@ def test_every_number_at_an_edge_is_in_the_bin_a_search_finds(m, kind, rng):
     np.testing.assert_array_equal(bin_index(x, edges), expected)
 
 
-@pytest.mark.parametrize("m", [10, 15])
-def test_nan_is_in_the_first_bin_without_a_warning(m):
+@pytest.mark.parametrize("m", [1, 10, 15, 100])
+def test_nan_is_in_the_last_bin_as_with_torch(m):
+    torch = pytest.importorskip("torch")
+    edges = equal_width_edges(m)
     for kind in (np.float32, np.float64):
-        assert bin_index(np.array([np.nan, 1], dtype=kind), equal_width_edges(m)).tolist() == [
-            0,
-            m - 1,
-        ]
+        x = np.array([np.nan, 0.0], dtype=kind)
+        assert bin_index(x, edges).tolist() == [m - 1, 0]
+        assert bin_index(torch.as_tensor(x), edges).tolist() == [m - 1, 0]
+
+
+def test_no_samples_leave_empty_bins():
+    b = bin_samples([], [], equal_width_edges(3))
+    assert b.counts.tolist() == b.correct_sums.tolist() == [0, 0, 0]
 
 
 @pytest.mark.parametrize("m", [1, 15, 32, 33, 200])

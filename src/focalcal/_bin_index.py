@@ -19,6 +19,8 @@ _MOST_SCALED = 255
 def edges_below(x: np.ndarray, inner: np.ndarray) -> np.ndarray:
     """How many inner edges, increasing, lie below each value, as some integer type.
 
+    NaN lies above all of them, as in a sorted array.
+
     >>> edges_below(np.array([0.0, 0.5, 0.75]), np.array([0.25, 0.5]))
     array([0, 1, 2], dtype=uint8)
     """
@@ -33,13 +35,14 @@ def edges_below(x: np.ndarray, inner: np.ndarray) -> np.ndarray:
         part, out = flat[start : start + size], index[start : start + size]
         if even:
             if not (np.minimum.reduce(part) >= 0 and np.maximum.reduce(part) <= 1):
-                part = np.fmin(np.fmax(part, 0), 1)  # the end bins are open; NaN goes to the first
+                part = np.where(part <= 1, np.maximum(part, 0), part.dtype.type(1))
             _scale(part, even, None if exact else inner, out)
             out -= np.greater(out, 0).view(np.uint8)
         else:
-            above = scratch("above", (len(inner), part.size), bool)
-            np.greater(part, inner[:, None], out=above)
-            np.add.reduce(above.view(np.uint8), axis=0, out=out)
+            below = scratch("below the edge", (len(inner), part.size), bool)
+            np.less_equal(part, inner[:, None], out=below)
+            np.add.reduce(below.view(np.uint8), axis=0, out=out)
+            np.subtract(np.uint8(len(inner)), out, out=out)
     return index.reshape(x.shape)
 
 

@@ -19,7 +19,8 @@ from focalcal._checks import check_whole
 from focalcal.errors import InputError
 
 _BLOCK = 1 << 18  # smaller blocks spend more time handing the interpreter lock around than counting
-_FINE = 1024
+FINE = 1024
+"""More bins than this are filled by sorting."""
 _LANES = 4
 """Samples in turn go to so many copies of the bins: one whose sum is still being stored is not
 added to, and most confidences fall into the same bin."""
@@ -139,6 +140,8 @@ def quantile_positions(cumulative: np.ndarray, m: int) -> np.ndarray:
 def bin_index(x: Array, edges: Any) -> Array:
     """The bin of each value: i with edges[i] < x ≤ edges[i+1]; the end bins are open-ended.
 
+    NaN is in the last.
+
     x: any shape, NumPy or torch; edges: (M+1,) increasing. Returns integers 0..M−1 of the kind
     and shape of `x`. The edges are rounded to the precision of `x`, so that a confidence that was
     on an edge in float64 stays on it in float32.
@@ -173,7 +176,7 @@ def bin_samples(confidence: Any, correct: Any, edges: Any, weights: Any = None) 
     m = len(edges) - 1
 
     inner = edges[1:-1]
-    if weights is None and m > _FINE and len(confidence) > m:
+    if weights is None and m > FINE and len(confidence) > m:
         return bin_sorted(sort_samples(confidence, correct), edges)
 
     lanes = _LANES if 2 * m * _LANES <= 256 else 1
@@ -181,6 +184,8 @@ def bin_samples(confidence: Any, correct: Any, edges: Any, weights: Any = None) 
     def block(rows: slice) -> np.ndarray:
         # One count of (bin, correct) pairs gives the sums, the counts and the hits.
         pairs = edges_below(confidence[rows], inner)
+        if 2 * m > 256:
+            pairs = pairs.astype(np.intp)
         pairs = pairs + pairs.dtype.type(m) * correct[rows]
         pairs += _in_turn(len(pairs), lanes, 2 * m)
         pairs = pairs.astype(np.intp, copy=False)
@@ -191,8 +196,8 @@ def bin_samples(confidence: Any, correct: Any, edges: Any, weights: Any = None) 
         sums = np.bincount(pairs, weights=mass, minlength=size).reshape(shape).sum(axis=0)
         return np.stack([counts.sum(axis=0), sums.sum(axis=0), counts[1]])
 
-    counts, sums, hits = np.sum(map_blocks(block, len(confidence), _BLOCK), axis=0)
-    return Bins(edges, counts, sums, hits)
+    parts = map_blocks(block, len(confidence), _BLOCK) or [np.zeros((3, m))]
+    return Bins(edges, *np.sum(parts, axis=0))
 
 
 def gap_sums(confidence: np.ndarray, correct: np.ndarray, edges: np.ndarray) -> np.ndarray:
@@ -275,8 +280,7 @@ def bin_columns(labels: Any, probs: Any, edges: Any, weights: Any = None) -> Bin
     labels, probs = to_numpy(labels), to_numpy(probs)
     edges = np.asarray(to_numpy(edges), dtype=np.float64)
     weights = None if weights is None else to_numpy(weights).astype(np.float64, copy=False)
-    if probs.dtype.kind != "f":
-        probs = probs.astype(np.float64)
+    probs = _wide(probs)
     n, k = probs.shape
 
     def block(rows: slice) -> np.ndarray:

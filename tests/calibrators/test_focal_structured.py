@@ -240,3 +240,14 @@ def test_beats_temperature_on_a_real_network(shared_data):
     assert metrics.adaptive_ece(y[~own], np.exp(ours)) < metrics.adaptive_ece(
         y[~own], np.exp(theirs)
     )
+
+
+def test_what_is_added_to_all_logits_of_a_sample_does_not_matter(rng):
+    labels = rng.integers(0, 4, 600)
+    logits = 2 * rng.normal(size=(600, 4))
+    logits[np.arange(600), labels] += 1.5
+    moved = logits + 3 * rng.normal(size=(600, 1))
+    np.testing.assert_array_equal(folds_by_content(moved), folds_by_content(logits))
+    found = FocalStructuredScaling().fit(logits, labels).predict_proba(logits)
+    again = FocalStructuredScaling().fit(moved, labels).predict_proba(moved)
+    np.testing.assert_allclose(again, found, atol=1e-4)

@@ -15,7 +15,7 @@ from typing import Any
 import array_api_compat
 import numpy as np
 
-from focalcal._arrays import Array, namespace, to_numpy
+from focalcal._arrays import Array, is_torch, namespace, to_numpy
 from focalcal.calibrators._rows import map_rows
 
 COLD = 1e4
@@ -72,7 +72,8 @@ def moment_sums(
     ones = xp.ones((1, k), dtype=logits.dtype, device=device)
 
     def total(e: Array) -> Array:
-        return xp.sum(e, axis=0) if axis == 0 else xp.vecdot(e, ones)
+        # torch's product with ones loses digits in long rows; NumPy's is the faster sum.
+        return xp.vecdot(e, ones) if axis == 1 and not is_torch(e) else xp.sum(e, axis=axis)
 
     def wide(x: Array) -> Array:
         return xp.astype(x, xp.float64)

@@ -205,10 +205,12 @@ class ShrunkenFit:
 def folds_by_content(logits: np.ndarray, folds: int = FOLDS) -> np.ndarray:
     """Fold (N,) of each sample; samples with equal logits go together.
 
-    Depends on the logits and not on their order, so that a weight equals repetition and shuffled
-    data give the same fit. Labels have no say: folds of equal class shares would make fitting the
-    shares of a small sample look better than it is.
+    Depends on the logits and not on their order, nor on what is added to all of a sample's logits,
+    so that a weight equals repetition and shuffled data, or log-probabilities, give the same fit.
+    Labels have no say: folds of equal class shares would make fitting the shares of a small sample
+    look better than it is.
     """
     direction = np.random.default_rng(0).normal(size=logits.shape[1])
+    direction -= direction.mean()
     values, which = np.unique(np.sum(logits * direction, axis=1), return_inverse=True)
     return np.random.default_rng(1).permutation(len(values))[which] % folds

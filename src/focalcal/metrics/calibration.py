@@ -50,7 +50,7 @@ def ece(y_true: Any, y_prob: Any, *, bins: int = 15, sample_weight: Any = None) 
 
     Naeini et al. 2015; Guo et al. 2017, Eq. 3.
     """
-    if sample_weight is not None:
+    if sample_weight is not None or bins > _bins.FINE:
         b = reliability(y_true, y_prob, bins=bins, sample_weight=sample_weight)
         return float(_bins.mean_gap(b))
     edges = _bins.equal_width_edges(bins)

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from focalcal.experiments import Run
-from focalcal.experiments.ie_grid import known
+from focalcal.experiments.base import Material
+from focalcal.experiments.ie_grid import grid, known, seeds
 from focalcal.predictions import Predictions
 
 TABLE = {
@@ -33,3 +34,20 @@ def test_the_printed_row_and_what_is_unlike(settings, value, setting):
     run = Run("one", dict(zip(names, settings)) | {"loss": "ce"}, some, some)
     row, unlike = known(run, TABLE)
     assert (row.get("value"), unlike) == (value, setting)
+
+
+def test_several_seeds_are_listed_by_their_mean_and_spread():
+    runs = []
+    for loss, seed, sharpness in (("ce", 0, 4.0), ("ce", 1, 2.0), ("fla-53", 0, 1.0)):
+        logits = sharpness * np.eye(4).repeat(50, axis=0)
+        labels = np.tile([0, 0, 1, 1, 2, 2, 3, 3], 25)
+        some = Predictions(logits=logits, labels=labels)
+        settings = {"dataset": "sst", "model": "tree_lstm", "loss": loss, "epochs": 25}
+        runs.append(Run(f"{loss}{seed}", settings | {"seed": seed}, some, some))
+    found = grid("1", Material("stored", tuple(runs)))
+    first, second = (100 * run.before["ece"].value for run in runs[:2])
+    spread = abs(first - second) / np.sqrt(2)
+    assert f"ce {(first + second) / 2:.2f} ± {spread:.2f} (2 seeds)" in found.conclusion
+    assert "1 of 2 settings have several seeds (up to 2)" in found.conclusion
+    assert "One run (n = 1) per loss" in seeds(runs[1:])
+    assert seeds(()) == ""

@@ -384,12 +384,30 @@ def test_shortened_runs_are_only_compared_with_each_other(store_path):
     both = EXPERIMENTS["geo/fig3"].analyse(material)
     counted = {f.what: f.n for f in both.findings if f.what.startswith("rank")}
     assert list(counted.values()) == [3, 4]
-    best = EXPERIMENTS["geo/open2"].analyse(material).conclusion
-    assert "resnet18, 350 epochs" in best
-    assert "vgg19, 12 epochs" in best
-    assert "open here" not in best
-    alone = EXPERIMENTS["geo/open2"].analyse(Material("stored", (*whole, lone))).conclusion
-    assert "stays open here" in alone
+    assert "stays open here" in EXPERIMENTS["geo/open2"].analyse(material).conclusion
+    other = [trained(12, g, t / 40, model="mobilenet_v2") for g, t in traces]
+    best = EXPERIMENTS["geo/open2"].analyse(Material("stored", (*whole, *short, *other)))
+    assert "vgg19, 12 epochs" in best.conclusion
+    assert "mobilenet_v2, 12 epochs" in best.conclusion
+    assert "resnet18" not in best.conclusion
+    few = EXPERIMENTS["geo/fig3"].analyse(Material("stored", (whole[0], short[0], short[1])))
+    assert "fewer than three" in few.conclusion
+
+
+def test_ways_of_training_are_compared_on_one_network(store_path):
+    run = Run.from_folder(_folders(store_path)[0])
+    pairs = (("ce", "resnet18", 8.0), ("brier", "resnet18", 4.0), ("mmce", "resnet50", 1.0))
+    runs = []
+    for loss, model, trace in pairs:
+        ends = {"value": trace, "low": 0.9 * trace, "high": 1.1 * trace}
+        pretended = _pretend(run, loss=loss, model=model)
+        runs.append(dataclasses.replace(pretended, curvature={"n": 10, "trace": ends}))
+    found = EXPERIMENTS["geo/open1"].analyse(Material("stored", tuple(runs))).conclusion
+    assert "resnet18: against cross-entropy (8) the trace is lower" in found.replace(
+        " hidden 64", ""
+    )
+    assert "with brier (4); not with none" in found
+    assert "Not run: label smoothing, mmce" in found
 
 
 def test_a_table_without_a_run_says_so():

@@ -61,9 +61,18 @@ def _by_network(
     return points, findings
 
 
-def not_measured() -> Analysis:
-    """What is said where no run has a Hessian."""
-    return Analysis((Finding("curvature", reason=NO_CURVATURE),), f"Not run: {NO_CURVATURE}.")
+def not_measured(reason: str = NO_CURVATURE) -> Analysis:
+    """What is said where too few runs have a Hessian."""
+    return Analysis((Finding("curvature", reason=reason),), f"Not run: {reason}.")
+
+
+def _by_length(material: Material) -> list[tuple[int, Material]]:
+    """The measured runs that were trained for equally long, the longest first."""
+    runs: dict[int, list[Run]] = {}
+    for run in material.runs:
+        if run.curvature is not None:
+            runs.setdefault(run.settings["epochs"], []).append(run)
+    return [(n, replace(material, runs=tuple(runs[n]))) for n in sorted(runs, reverse=True)]
 
 
 def _fig1(material: Material) -> Analysis:
@@ -114,14 +123,13 @@ def _fig2(material: Material) -> Analysis:
 
 def _fig3(material: Material) -> Analysis:
     """Networks that were trained for equally long are compared with each other."""
-    measured = [run for run in material.runs if run.curvature is not None]
-    parts = []
-    for epochs in sorted({run.settings["epochs"] for run in measured}, reverse=True):
-        runs = tuple(run for run in measured if run.settings["epochs"] == epochs)
-        if sum(run.curvature["trace"]["value"] > 0 for run in runs) > 2:
-            parts.append(_ece_and_trace(replace(material, runs=runs), epochs))
+    parts = [
+        _ece_and_trace(own, epochs)
+        for epochs, own in _by_length(material)
+        if sum(run.curvature["trace"]["value"] > 0 for run in own.runs) > 2
+    ]
     if not parts:
-        return not_measured()
+        return not_measured("fewer than three runs of one length have a measured Hessian")
     return Analysis(
         tuple(f for part in parts for f in part.findings),
         " ".join(part.conclusion for part in parts) + seeds(material.runs),
@@ -207,15 +215,17 @@ def _method(run: Run) -> str:
 
 
 def _methods(wanted: tuple[str, ...], material: Material) -> Analysis:
-    findings, traces = [], {}
+    findings, networks = [], {}
     losses = {METHODS[name]["loss"] for name in wanted} | {"fla-53"}
     for run in material.runs:
         name = _method(run)
         if run.curvature is None or not {name, run.loss} & (losses | set(wanted)):
             continue
         point = _point(run, 0)
-        traces.setdefault(name, point)
+        networks.setdefault(run.network, {}).setdefault(name, point)
         findings += _findings(run, point)
+    network = max(networks, key=lambda k: ("ce" in networks[k], len(networks[k])), default="")
+    traces = networks.get(network, {})
     kinds = {name: name if name in ("mixup", "sam") else METHODS[name]["loss"] for name in wanted}
     absent = [name for name, kind in kinds.items() if kind not in traces]
     asked = [name for name in wanted if name not in ("ce", "fl-3")]
@@ -227,8 +237,8 @@ def _methods(wanted: tuple[str, ...], material: Material) -> Analysis:
     lower = [k for k, p in traces.items() if p.high < traces["ce"].low]
     others = [k for k in traces if k not in (*lower, "ce")]
     text = (
-        f"Against cross-entropy ({traces['ce'].trace:.3g}) the trace is lower, outside both "
-        f"intervals, with {_listed(lower, traces)}; not with {_listed(others, traces)}. "
+        f"{network}: against cross-entropy ({traces['ce'].trace:.3g}) the trace is lower, outside "
+        f"both intervals, with {_listed(lower, traces)}; not with {_listed(others, traces)}. "
         f"Rank correlation of ECE and trace over these {len(traces)}: "
         f"{rank_correlation([p.trace for p in every], [p.ece for p in every]):+.2f}."
     )
@@ -246,12 +256,17 @@ def which_architecture(material: Material) -> Analysis:
     points, findings = _by_network(material)
     if not points:
         return not_measured()
-    best = {k: min(found, key=lambda p: p.ece) for k, found in points.items() if len(found) > 1}
-    text = "Trace at the γ of lowest ECE: " + "; ".join(
-        f"{name} {p.trace:.3g} (γ = {p.x:g}, ECE {100 * p.ece:.2f} %)" for name, p in best.items()
-    )
-    if len(best) < 2:
-        text += " (fewer than two architectures with several γ: the question stays open here)"
+    parts = []
+    for _, own in _by_length(material):
+        several = {k: found for k, found in _by_network(own)[0].items() if len(found) > 1}
+        best = {k: min(found, key=lambda p: p.ece) for k, found in several.items()}
+        parts += [
+            f"{name} {p.trace:.3g} (γ = {p.x:g}, ECE {100 * p.ece:.2f} %)"
+            for name, p in best.items()
+            if len(best) > 1
+        ]
+    text = "Trace at the γ of lowest ECE, among networks trained for equally long: "
+    text += "; ".join(parts) or "no two with several γ, so the question stays open here"
     text += "." + seeds(material.runs)
     rows = tuple(
         (name, f"{p.x:g}", f"{p.trace:.3g}", f"{p.top:.3g}", f"{100 * p.ece:.2f}")

@@ -6,6 +6,8 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from focalcal.experiments import published
 from focalcal.experiments.base import Analysis, Finding, Material
 from focalcal.experiments.reference import Row, number, rows
@@ -109,14 +111,19 @@ def grid(table: str, material: Material) -> Analysis:
 
 
 def seeds(runs: Sequence[Run]) -> str:
-    """How many seeds stand behind the numbers, where there is but one."""
+    """How many seeds stand behind the numbers."""
     counted: dict[tuple[str, str, str, int], int] = {}
     for run in runs:
         key = (run.settings["dataset"], run.network, run.loss, run.settings["epochs"])
         counted[key] = counted.get(key, 0) + 1
-    if not runs or max(counted.values()) > 1:
+    if not runs:
         return ""
-    return " One run (n = 1) per loss: the intervals say nothing of other seeds."
+    once = sum(n == 1 for n in counted.values())
+    if once == len(counted):
+        return " One run (n = 1) per loss: the intervals say nothing of other seeds."
+    most = max(counted.values())
+    text = f" {len(counted) - once} of {len(counted)} settings have several seeds (up to {most})"
+    return text + "; intervals are over samples and say nothing of other seeds."
 
 
 def _of(run: Run, stage: str) -> Any:
@@ -124,19 +131,25 @@ def _of(run: Run, stage: str) -> Any:
 
 
 def _order(runs: Sequence[Run], metric: str, stage: str, printed: dict[Key, Row]) -> str:
-    """Our losses from the lowest on, and which pairs of them stand in the paper's order."""
+    """Our losses from the lowest on, and which pairs of them stand in the paper's order.
+
+    Of several seeds the mean is listed, and the first compared.
+    """
     groups: dict[tuple[str, str], dict[str, tuple[Estimate, float | None]]] = {}
+    values: dict[tuple[str, str, str], list[float]] = {}
     for run in runs:
         paper, _ = known(run, printed, stage)
-        place = groups.setdefault((run.settings["dataset"], run.network), {})
-        place.setdefault(run.loss, (_of(run, stage)[metric], number(paper.get("value"))))
+        where, e = (run.settings["dataset"], run.network), _of(run, stage)[metric]
+        groups.setdefault(where, {}).setdefault(run.loss, (e, number(paper.get("value"))))
+        values.setdefault((*where, run.loss), []).append(100 * e.value)
     parts = []
     for (data, network), by_loss in groups.items():
         if len(by_loss) < 2:
             continue
+        every = {loss: values[data, network, loss] for loss in by_loss}
         listed = ", ".join(
-            f"{loss} {100 * e.value:.2f}"
-            for loss, (e, _) in sorted(by_loss.items(), key=lambda item: item[1][0].value)
+            f"{loss} {_mean_and_spread(every[loss])}"
+            for loss in sorted(every, key=lambda loss: np.mean(every[loss]))
         )
         text = f"{data} {network} {STAGES[stage]}, lowest first: {listed}"
         pairs = [
@@ -156,6 +169,12 @@ def _order(runs: Sequence[Run], metric: str, stage: str, printed: dict[Key, Row]
             )
         parts.append(text + ".")
     return " ".join(parts)
+
+
+def _mean_and_spread(values: list[float]) -> str:
+    if len(values) == 1:
+        return f"{values[0]:.2f}"
+    return f"{np.mean(values):.2f} ± {np.std(values, ddof=1):.2f} ({len(values)} seeds)"
 
 
 def as_table(findings: Sequence[Finding]) -> Table:

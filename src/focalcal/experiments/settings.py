@@ -75,7 +75,8 @@ SST: Settings = WORDS | {
     "weight_decay": 1e-4,
 }
 TEXT = ("20newsgroups", "sst")
-WHOLE = 100
+WHOLE_EPOCHS = 100
+"""From so many epochs on images a run is compared with the papers'."""
 BASES = {"smoke": SMOKE, "lite": LITE, "paper": PUBLISHED}
 
 
@@ -98,11 +99,11 @@ def is_published(settings: Settings, shortened: bool = False) -> bool:
     """Whether stored settings follow the papers' recipe: summed and clipped for images.
 
     The number of epochs may differ, and tables name it; but images that were trained on for less
-    than `WHOLE` epochs count only where shortened runs may.
+    than `WHOLE_EPOCHS` count only where shortened runs may.
     """
     if settings["dataset"] in TEXT:
         return True
-    real = settings["dataset"] in IMAGES and (shortened or settings["epochs"] >= WHOLE)
+    real = settings["dataset"] in IMAGES and (shortened or settings["epochs"] >= WHOLE_EPOCHS)
     plain = not settings.get("mixup") and not settings.get("sam")
     summed = settings.get("reduction", "sum") == "sum" and settings.get("clip_norm", 2.0) == 2.0
     return real and summed and plain and settings.get("weight_decay", 5e-4) == 5e-4

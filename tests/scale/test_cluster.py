@@ -144,6 +144,16 @@ def test_workers_without_this_version_are_one_clear_error(code, got, tmp_path):
         engine.map_reduce(abs, [-1, -2], add)
 
 
+def test_a_connection_that_closes_before_a_pass_is_one_clear_error(monkeypatch):
+    def closed(*_, **__):
+        raise RuntimeError("ConnectionPool is closed")
+
+    with lonely() as (_, address), DaskEngine(address) as engine:
+        monkeypatch.setattr(engine.client, "run", closed)
+        with pytest.raises(EngineError, match="ConnectionPool is closed"):
+            engine.map_reduce(abs, [-1, -2], add)
+
+
 def test_a_lost_scheduler_is_one_clear_error(pattern, tmp_path, memory):
     """A scheduler of its own process, killed while a pass runs; nothing partial is written."""
     import dask

@@ -161,8 +161,11 @@ class DaskEngine:
 
         if self.client.scheduler is None:
             raise OSError("the connection to the scheduler is closed")
-        # Built in, so that any worker can run it.
-        found = self.client.run(eval, "__import__('focalcal').__version__", on_error="return")
+        try:
+            # Built in, so that any worker can run it.
+            found = self.client.run(eval, "__import__('focalcal').__version__", on_error="return")
+        except RuntimeError as error:  # closed since: workers' own errors are returned
+            raise OSError(f"the connection to the scheduler is closed ({error})") from error
         for worker, version in found.items():
             gone = isinstance(version, OSError)  # it has just died, and Dask knows
             if version != focalcal.__version__ and not gone:

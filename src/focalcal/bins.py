@@ -179,7 +179,7 @@ def bin_samples(confidence: Any, correct: Any, edges: Any, weights: Any = None) 
     if weights is None and m > FINE and len(confidence) > m:
         return bin_sorted(sort_samples(confidence, correct), edges)
 
-    lanes = _LANES if 2 * m * _LANES <= 256 else 1
+    lanes = _lanes(2 * m)
 
     def block(rows: slice) -> np.ndarray:
         # One count of (bin, correct) pairs gives the sums, the counts and the hits.
@@ -213,9 +213,8 @@ def gap_sums(confidence: np.ndarray, correct: np.ndarray, edges: np.ndarray) -> 
     gap, cell = scratch("gap", (n,), np.float64), scratch("cell", (n,), np.intp)
     np.copyto(gap, correct.view(np.uint8))
     np.subtract(confidence, gap, out=gap)
-    number, lanes = bin_numbers(confidence, edges[1:-1]), 1
-    if (m + 1) * _LANES <= 256:
-        number, lanes = np.add(number, _in_turn(n, _LANES, m + 1), out=number), _LANES
+    number, lanes = bin_numbers(confidence, edges[1:-1]), _lanes(m + 1)
+    number += _in_turn(n, lanes, m + 1)
     np.copyto(cell, number)
     sums = np.bincount(cell, weights=gap, minlength=lanes * (m + 1)).reshape(lanes, m + 1)
     return np.append(sums[:, :2].sum(), sums[:, 2:].sum(axis=0))
@@ -379,6 +378,11 @@ def ratio_or_zero(top: np.ndarray, bottom: np.ndarray) -> np.ndarray:
 def _wide(x: np.ndarray) -> np.ndarray:
     """float32 and float64 as they are, all else as float64."""
     return x if x.dtype in (np.float32, np.float64) else x.astype(np.float64)
+
+
+def _lanes(cells: int) -> int:
+    """`_LANES` where a byte can number the cells of all copies, else 1."""
+    return _LANES if cells * _LANES <= 256 else 1
 
 
 @functools.lru_cache(maxsize=8)

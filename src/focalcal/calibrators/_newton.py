@@ -104,7 +104,7 @@ def moment_sums(
             _weighted_sum(mean, w) - last,
             _weighted_sum(square, w),
             -last,
-            xp.sum(xp.ones_like(own) if w is None else w),
+            xp.full((), n, dtype=xp.float64, device=device) if w is None else xp.sum(w),
         ]
         if plain:
             found.append(log_sum(wide(total(xp.exp(z))), w) - last)

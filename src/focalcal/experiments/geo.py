@@ -251,13 +251,13 @@ def _listed(names: list[str], traces: dict[str, CurvaturePoint]) -> str:
     return ", ".join(f"{k} ({traces[k].trace:.3g})" for k in names) or "none"
 
 
-def which_architecture(material: Material) -> Analysis:
-    """The trace at the best γ of each network."""
+def which_architecture(material: Material, same_length: bool = False) -> Analysis:
+    """The trace at the best γ of each network; among those trained for equally long, if asked."""
     points, findings = _by_network(material)
     if not points:
         return not_measured()
     parts = []
-    for _, own in _by_length(material):
+    for own in [m for _, m in _by_length(material)] if same_length else [material]:
         several = {k: found for k, found in _by_network(own)[0].items() if len(found) > 1}
         best = {k: min(found, key=lambda p: p.ece) for k, found in several.items()}
         parts += [
@@ -265,7 +265,8 @@ def which_architecture(material: Material) -> Analysis:
             for name, p in best.items()
             if len(best) > 1
         ]
-    text = "Trace at the γ of lowest ECE, among networks trained for equally long: "
+    text = "Trace at the γ of lowest ECE"
+    text += ", among networks trained for equally long: " if same_length else ": "
     text += "; ".join(parts) or "no two with several γ, so the question stays open here"
     text += "." + seeds(material.runs)
     rows = tuple(
@@ -338,7 +339,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         "open2",
         "Does the best curvature depend on the architecture?",
         "left open",
-        which_architecture,
+        partial(which_architecture, same_length=True),
         partial(gamma_recipes, MODELS),
     ),
     _experiment(

@@ -242,3 +242,15 @@ def test_counts_and_sums_do_not_depend_on_the_order(m, rng):
         np.testing.assert_allclose(one.confidence_sums, (each * x) @ inside, rtol=1e-12)
         np.testing.assert_allclose(one.correct_sums, (each * right) @ inside, rtol=1e-12)
         np.testing.assert_allclose(other.confidence_sums, one.confidence_sums, rtol=1e-12)
+
+
+def test_columns_outside_of_0_and_1_count_in_the_outer_bins():
+    """As single samples do."""
+    probs = np.array([[-0.5, 1.5], [0.3, 20.0], [0.9, 0.1]])
+    labels, edges = np.array([1, 0, 0]), bins.equal_width_edges(3)
+    found = bins.bin_columns(labels, probs, edges)
+    for k in range(2):
+        one = bins.bin_samples(probs[:, k], labels == k, edges)
+        np.testing.assert_array_equal(found.counts[k], one.counts)
+        np.testing.assert_array_equal(found.correct_sums[k], one.correct_sums)
+        np.testing.assert_allclose(found.confidence_sums[k], one.confidence_sums, rtol=1e-12)

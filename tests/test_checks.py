@@ -64,6 +64,19 @@ def test_large_finite_logits_pass_though_their_sum_overflows():
         assert check_logits(z) is z
 
 
+@pytest.mark.parametrize("order", ["C", "F", "strided"])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_one_bad_number_in_any_layout(order, value, rng):
+    z = rng.normal(size=(30_000, 3)).astype(np.float32)
+    z[29_999, 1] = value
+    if order == "strided":
+        z = np.repeat(z, 2, axis=0)[::2]
+    with pytest.raises(InputError, match=f"got {value} at row 29999, column 1"):
+        check_logits(np.asarray(z, order=None if order == "strided" else order))
+    z[29_999, 1] = 1e30  # its square overflows
+    assert check_logits(z).shape == (30_000, 3)
+
+
 def test_torch_logits_keep_kind_and_are_refused_by_row():
     torch = pytest.importorskip("torch")
     z = torch.zeros(2, 3, dtype=torch.bfloat16)

@@ -148,8 +148,13 @@ def column_to_numpy(column: Any, where: str) -> np.ndarray:
         row = int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
         raise FileFormatError(f"{where} has a null at row {row}; fill or drop it")
     kind = column.type
-    fixed = pyarrow.types.is_fixed_size_list(kind)
-    if pyarrow.types.is_list(kind) or pyarrow.types.is_large_list(kind):
+    fixed = isinstance(kind, pyarrow.FixedSizeListType)
+    if not fixed and not isinstance(kind, pyarrow.ListType | pyarrow.LargeListType):
+        _check_number_type(kind, where)
+        return column.to_numpy(zero_copy_only=False)
+    if fixed:
+        width = kind.list_size
+    else:
         lengths = np.diff(column.offsets.to_numpy())
         if len(lengths) and (lengths != lengths[0]).any():
             row = int(np.flatnonzero(lengths != lengths[0])[0])
@@ -158,11 +163,6 @@ def column_to_numpy(column: Any, where: str) -> np.ndarray:
                 f"got {lengths[row]} at row {row}"
             )
         width = int(lengths[0]) if len(lengths) else 0
-    elif fixed:
-        width = kind.list_size
-    else:
-        _check_number_type(kind, where)
-        return column.to_numpy(zero_copy_only=False)
     _check_number_type(kind.value_type, where)
     # Lists of one length and no nulls lie side by side: a view, where flatten() would copy.
     start = column.offset * width if fixed or not len(column) else column.offsets[0].as_py()

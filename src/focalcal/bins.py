@@ -7,12 +7,12 @@ sample is counted exactly once. All sums are float64.
 from __future__ import annotations
 
 import dataclasses
-import functools
 from typing import Any
 
 import numpy as np
 
 from focalcal._arrays import Array, is_torch, to_numpy
+from focalcal._bin_counts import count_columns, count_labels, in_turn, lanes_for
 from focalcal._bin_index import bin_numbers, edges_below
 from focalcal._blocks import map_blocks, scratch
 from focalcal._checks import check_whole
@@ -21,9 +21,6 @@ from focalcal.errors import InputError
 _BLOCK = 1 << 18  # smaller blocks spend more time handing the interpreter lock around than counting
 FINE = 1024
 """More bins than this are filled by sorting."""
-_LANES = 4
-"""Samples in turn go to so many copies of the bins: one whose sum is still being stored is not
-added to, and most confidences fall into the same bin."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -179,7 +176,7 @@ def bin_samples(confidence: Any, correct: Any, edges: Any, weights: Any = None) 
     if weights is None and m > FINE and len(confidence) > m:
         return bin_sorted(sort_samples(confidence, correct), edges)
 
-    lanes = _lanes(2 * m)
+    lanes = lanes_for(2 * m)
 
     def block(rows: slice) -> np.ndarray:
         # One count of (bin, correct) pairs gives the sums, the counts and the hits.
@@ -187,7 +184,7 @@ def bin_samples(confidence: Any, correct: Any, edges: Any, weights: Any = None) 
         if 2 * m > 256:
             pairs = pairs.astype(np.intp)
         pairs = pairs + pairs.dtype.type(m) * correct[rows]
-        pairs += _in_turn(len(pairs), lanes, 2 * m)
+        pairs += in_turn(len(pairs), lanes, 2 * m)
         pairs = pairs.astype(np.intp, copy=False)
         mass = confidence[rows] if weights is None else confidence[rows] * weights[rows]
         w = None if weights is None else weights[rows]
@@ -213,8 +210,8 @@ def gap_sums(confidence: np.ndarray, correct: np.ndarray, edges: np.ndarray) -> 
     gap, cell = scratch("gap", (n,), np.float64), scratch("cell", (n,), np.intp)
     np.copyto(gap, correct.view(np.uint8))
     np.subtract(confidence, gap, out=gap)
-    number, lanes = bin_numbers(confidence, edges[1:-1]), _lanes(m + 1)
-    number += _in_turn(n, lanes, m + 1)
+    number, lanes = bin_numbers(confidence, edges[1:-1]), lanes_for(m + 1)
+    number += in_turn(n, lanes, m + 1)
     np.copyto(cell, number)
     sums = np.bincount(cell, weights=gap, minlength=lanes * (m + 1)).reshape(lanes, m + 1)
     return np.append(sums[:, :2].sum(), sums[:, 2:].sum(axis=0))
@@ -284,51 +281,25 @@ def bin_columns(labels: Any, probs: Any, edges: Any, weights: Any = None) -> Bin
 
     def block(rows: slice) -> np.ndarray:
         columns, y = np.ascontiguousarray(probs[rows].T), labels[rows].astype(np.intp)
-        if weights is None:
-            return count_columns(columns, y, edges[1:-1])
-        return _weigh_columns(columns, y, edges, weights[rows])
+        if weights is not None:
+            return _weigh_columns(columns, y, edges, weights[rows])
+        if not (columns.min() >= 0 and columns.max() <= 1):  # they count in the outer bins
+            return _weigh_columns(columns, y, edges, np.ones(len(y)))
+        totals = np.add.reduce(columns, axis=1, dtype=np.float64)
+        some = np.flatnonzero(y >= 0) if y.min() < 0 else np.arange(len(y))
+        p_true = columns.reshape(-1).take(y[some] * len(y) + some)
+        hits = count_labels(p_true, y[some], k, edges[1:-1])
+        return np.stack([*count_columns(columns, totals, edges[1:-1]), hits])
 
     parts = map_blocks(block, n, max(_BLOCK // k, 256))
     counts, sums, hits = np.sum(parts, axis=0).reshape(3, k, -1)
     return Bins(edges, counts, sums, hits)
 
 
-def count_columns(columns: np.ndarray, y: np.ndarray, inner: np.ndarray) -> np.ndarray:
-    """Counts, sums and hits (3, K, M) of probabilities (K, N), N of them in each column.
-
-    Most classes are improbable: only what lies above the first bin is counted one by one, and the
-    first bin gets the rest.
-    """
-    (k, n), m = columns.shape, len(inner) + 1
-    flat = columns.reshape(-1)
-    above = np.greater(
-        flat, flat.dtype.type(inner[0] if m > 1 else np.inf), out=scratch("many", flat.shape, bool)
-    )
-    above = np.flatnonzero(above)
-    values = flat.take(above)
-    per_class = np.diff(np.searchsorted(above, np.arange(k + 1) * n))
-    cell = np.repeat(np.arange(k) * m, per_class)
-    cell += edges_below(values, inner)
-    counts = np.bincount(cell, minlength=k * m).reshape(k, m).astype(np.float64)
-    sums = np.bincount(cell, weights=values, minlength=k * m).reshape(k, m)
-    sums = sums.astype(np.float64, copy=False)  # the count of nothing is in integers
-    counts[:, 0] = n - counts.sum(axis=1)
-    rest = np.maximum(np.add.reduce(columns, axis=1, dtype=np.float64) - sums.sum(axis=1), 0.0)
-    sums[:, 0] = np.where(counts[:, 0] > 0, rest, 0.0)
-    rows = np.arange(n)
-    if y.min() < 0:
-        rows = np.flatnonzero(y >= 0)
-        y = y[rows]
-    rows += y * n
-    hits = y * m
-    hits += edges_below(flat.take(rows), inner)
-    return np.stack([counts, sums, np.bincount(hits, minlength=k * m).reshape(k, m)])
-
-
 def _weigh_columns(
     columns: np.ndarray, y: np.ndarray, edges: np.ndarray, weights: np.ndarray
 ) -> np.ndarray:
-    """`count_columns` with weights (N,). Here a rest would not be zero for an empty bin."""
+    """Counts, sums and hits (3, K, M): here a rest would not be zero for an empty bin."""
     k, m = len(columns), len(edges) - 1
     index = bin_index(columns, edges) + np.arange(k)[:, None] * m
     each = np.broadcast_to(weights, columns.shape).ravel()
@@ -378,16 +349,6 @@ def ratio_or_zero(top: np.ndarray, bottom: np.ndarray) -> np.ndarray:
 def _wide(x: np.ndarray) -> np.ndarray:
     """float32 and float64 as they are, all else as float64."""
     return x if x.dtype in (np.float32, np.float64) else x.astype(np.float64)
-
-
-def _lanes(cells: int) -> int:
-    """`_LANES` where a byte can number the cells of all copies, else 1."""
-    return _LANES if cells * _LANES <= 256 else 1
-
-
-@functools.lru_cache(maxsize=8)
-def _in_turn(n: int, lanes: int, size: int) -> np.ndarray:
-    return np.resize(np.arange(0, lanes * size, size, dtype=np.uint8), n)
 
 
 def _ratio(top: np.ndarray, bottom: np.ndarray) -> np.ndarray:

@@ -365,6 +365,22 @@ def _curved(run: Run, trace: float) -> Run:
     return dataclasses.replace(run, curvature=record)
 
 
+def test_seeds_of_one_gamma_are_one_point_of_the_curve(store_path):
+    run = _pretend(Run.from_folder(_folders(store_path)[0]), loss="ce")
+    settings = run.settings
+    second = dataclasses.replace(run, settings=settings | {"seed": 9})
+    third = _pretend(run, loss="fl-3")
+    runs = (_curved(run, 1000.0), _curved(second, 2000.0), _curved(third, 500.0))
+    found = EXPERIMENTS["geo/fig2"].analyse(Material("stored", runs))
+    assert "falls, 1.5e+03 at γ = 0 to 500 at γ = 3, λ max 300, 100" in found.conclusion
+    traces = [f.ours for f in found.findings if f.what.startswith("trace")]
+    assert traces == [1000.0, 2000.0, 500.0]
+    curve = found.panels[0].curves[0]
+    assert curve.x.tolist() == [0.0, 3.0]
+    assert curve.y.tolist() == [1500.0, 500.0]
+    assert (curve.low[0], curve.high[0]) == (900.0, 2200.0)
+
+
 def test_shortened_runs_are_only_compared_with_each_other(store_path):
     run = Run.from_folder(_folders(store_path)[0])
 

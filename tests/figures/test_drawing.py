@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+
 import numpy as np
 import pytest
 
@@ -153,3 +155,18 @@ def test_errors(tmp_path, rng):
         reliability_panel(reliability([1], [0.5]), level=2)
     with pytest.raises(InputError, match="3 class names"):
         classwise_reliability_panel([0], [[0.2, 0.3, 0.5]], names=("a",))
+
+
+def test_a_legend_of_many_curves_stands_beside_them():
+    """26 entries once covered the axes; and no two lines look alike."""
+    x = np.linspace(0, 1, 5)
+    curves = tuple(Curve(f"network {i}", x, i * x) for i in range(26))
+    figure = draw([Curves("many", "x", "y", curves)])
+    figure.savefig(io.BytesIO(), format="png")
+    (ax,) = figure.axes
+    legend, inside = ax.get_legend().get_window_extent(), ax.get_window_extent()
+    assert legend.x0 >= inside.x1
+    assert legend.x1 <= figure.bbox.x1 + 1
+    assert inside.width > 200
+    looks = {(line.get_color(), line.get_linestyle()) for line in ax.get_lines()}
+    assert len(looks) == 26

@@ -214,7 +214,8 @@ def test_a_plain_call_never_waits_and_launches_four_kernels() -> None:
     finally:
         torch.cuda.set_sync_debug_mode("default")
     logits.grad = None
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+    activities = [torch.profiler.ProfilerActivity.CUDA]
+    with torch.profiler.profile(activities=activities, acc_events=True) as profile:
         focal_loss(logits, labels, 2.0).backward()
     kernels = [e.name for e in profile.events() if e.device_type.name == "CUDA"]
     assert 0 < len(kernels) <= 4, kernels

@@ -9,7 +9,7 @@ from focalcal import metrics
 from focalcal.metrics import CalibrationStats
 from focalcal.predictions import Predictions
 from focalcal.scale import Source, statistics
-from focalcal.scale._logits import LogitStats
+from focalcal.scale._logits import LogitStats, _log_sum
 from focalcal.scale.evaluation import merge_statistics
 
 from .conftest import ROWS
@@ -31,9 +31,10 @@ def test_equals_the_metrics_in_memory(memory, pattern, bins):
     assert found["ece"].error_bound == 0
 
 
+@pytest.mark.parametrize("order", ["C", "F"])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("k", [2, 3, 10, 64])
-def test_statistics_of_logits_are_those_of_their_softmax(rng, dtype, k):
+def test_statistics_of_logits_are_those_of_their_softmax(rng, dtype, k, order):
     """Independent: `update` sees only probabilities and takes every metric by itself."""
     z = (4 * rng.normal(size=(3000, k))).astype(dtype)
     z[:50] = np.round(z[:50])  # ties
@@ -42,7 +43,7 @@ def test_statistics_of_logits_are_those_of_their_softmax(rng, dtype, k):
     y = rng.integers(0, k, 3000)
     collected = LogitStats(k, 15)
     for rows in (slice(0, 1000), slice(1000, 3000)):
-        collected.update(z[rows], y[rows])
+        collected.update(np.asarray(z, order=order)[rows], y[rows])
     expected = CalibrationStats(k).update(y, Predictions(logits=z, labels=y).probabilities())
     found = json.loads(collected.result().to_json())
     for name, there in json.loads(expected.to_json()).items():
@@ -53,6 +54,14 @@ def test_statistics_of_logits_are_those_of_their_softmax(rng, dtype, k):
                 )
         else:
             assert found[name] == there
+
+
+@pytest.mark.parametrize("bits", [0.0, 1.0, 6.0, 126.0, 149.0, 300.0, 1074.0])
+@pytest.mark.parametrize("n", [1, 2, 3, 7, 64, 129, 1000])
+def test_logarithms_of_products(rng, bits, n):
+    """No product leaves the range of float64, even if all numbers are the smallest or largest."""
+    for x in (np.full(n, 2.0**-bits), np.full(n, 2.0 ** min(bits, 1023)), 2 ** -rng.random(n)):
+        assert _log_sum(x.copy(), bits) == pytest.approx(float(np.log(x).sum()), rel=1e-12)
 
 
 def test_merging_changes_neither_part(memory):

@@ -219,7 +219,7 @@ def _shift(material: Material) -> Analysis:
             shown.append(tuple(row))
             x = np.array(list(severities), dtype=float)
             y = np.array([100 * found["ece"]["ts"] for found in severities.values()])
-            curves.setdefault(row[1], []).append(Curve(run.loss, x, y))
+            curves.setdefault(row[1], []).append(Curve(f"{run.network} {run.loss}", x, y))
     if not findings:
         reason = "no run was predicted under shift, which takes its weights"
         return Analysis((Finding("ECE under shift", reason=reason),), f"Not run: {reason}.")

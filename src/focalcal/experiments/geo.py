@@ -27,6 +27,7 @@ from focalcal.figures.geo import CurvaturePoint
 from focalcal.maps import focal_loss_derivative
 
 NO_CURVATURE = "no run with a measured Hessian; measure one with: focalcal curvature RUN --json"
+_MEANS = ("trace", "top", "ece")
 
 
 def _point(run: Run, x: float) -> CurvaturePoint:
@@ -48,7 +49,10 @@ def _findings(run: Run, point: CurvaturePoint) -> list[Finding]:
 def _by_network(
     material: Material, fixed: bool = True
 ) -> tuple[dict[str, list[CurvaturePoint]], list[Finding]]:
-    """Points by network and length of training; `fixed`: only of losses with one γ."""
+    """Points by network and length of training.
+
+    fixed: only of losses with one γ, seeds together.
+    """
     points: dict[str, list[CurvaturePoint]] = {}
     findings = []
     for run in material.runs:
@@ -58,7 +62,20 @@ def _by_network(
         name = f"{run.network}, {run.settings['epochs']} epochs"
         points.setdefault(name, []).append(point)
         findings += _findings(run, point)
+    if fixed:
+        points = {name: _over_seeds(found) for name, found in points.items()}
     return points, findings
+
+
+def _over_seeds(points: list[CurvaturePoint]) -> list[CurvaturePoint]:
+    """Means of the points with one γ, their intervals together, in the order of γ."""
+    found = []
+    for x in sorted({p.x for p in points}):
+        own = [p for p in points if p.x == x]
+        trace, top, ece = (float(np.mean([getattr(p, n) for p in own])) for n in _MEANS)
+        low, high = min(p.low for p in own), max(p.high for p in own)
+        found.append(CurvaturePoint(x, trace, low, high, top, ece))
+    return found
 
 
 def not_measured(reason: str = NO_CURVATURE) -> Analysis:
@@ -100,7 +117,6 @@ def _falls(points: dict[str, list[CurvaturePoint]]) -> str:
     for name, found in points.items():
         if len(found) < 2:
             continue
-        found = sorted(found, key=lambda p: p.x)
         first, last = found[0], found[-1]
         change = "falls" if last.high < first.low else "rises" if last.low > first.high else "stays"
         parts.append(

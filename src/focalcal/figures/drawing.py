@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 FORMATS = (".pdf", ".png", ".svg")
 GREY = "0.7"
 MANY = 12
-"""More classes than this share one colour and no legend."""
+"""More classes than this share one colour and no legend; that of more curves stands beside them."""
+_COLOURS, _STYLES = 10, ("-", "--", ":", "-.")
+"""Lines in the colours that matplotlib begins again with are dashed."""
 
 
 @functools.singledispatch
@@ -49,7 +51,8 @@ def draw(panels: Sequence[Panel], columns: int = 3) -> Figure:
         raise InputError("expected at least one panel, got none")
     wide = min(columns, len(panels))
     high = -(-len(panels) // wide)
-    figure = Figure(figsize=(4.2 * wide, 3.4 * high), layout="constrained")
+    width = 4.2 * wide * (1.5 if any(map(_has_long_legend, panels)) else 1)
+    figure = Figure(figsize=(width, 3.4 * high), layout="constrained")
     axes = np.atleast_1d(figure.subplots(high, wide)).ravel()
     for panel, ax in zip(panels, axes):
         plot(panel, ax)
@@ -72,10 +75,11 @@ def save(figure: Figure, path: str | os.PathLike[str]) -> Path:
 
 @plot.register(Curves)
 def _(panel: Curves, ax: Axes) -> Axes:
-    for curve in panel.curves:
+    for i, curve in enumerate(panel.curves):
         style = {"linestyle": "none", "marker": "o", "markersize": 4}
         if curve.style != "o":
-            style = {"linestyle": curve.style, "linewidth": 1.3}
+            again = i // _COLOURS % len(_STYLES) if curve.style == "-" else 0
+            style = {"linestyle": _STYLES[again] if again else curve.style, "linewidth": 1.3}
         (line,) = ax.plot(curve.x, curve.y, label=curve.label, **style)
         if curve.low is not None and curve.high is not None:
             if curve.style == "o":
@@ -87,9 +91,16 @@ def _(panel: Curves, ax: Axes) -> Axes:
     if panel.diagonal:
         ax.axline((0, 0), slope=1, color=GREY, linewidth=0.8, zorder=0)
     ax.set(title=panel.title, xlabel=panel.xlabel, ylabel=panel.ylabel, yscale=panel.yscale)
-    if any(curve.label for curve in panel.curves):
+    if _has_long_legend(panel):
+        place = {"loc": "center left", "bbox_to_anchor": (1, 0.5)}
+        ax.legend(frameon=False, fontsize="xx-small", ncols=-(-len(panel.curves) // 16), **place)
+    elif any(curve.label for curve in panel.curves):
         ax.legend(frameon=False, fontsize="small")
     return ax
+
+
+def _has_long_legend(panel: Panel) -> bool:
+    return isinstance(panel, Curves) and sum(bool(c.label) for c in panel.curves) > MANY
 
 
 @plot.register(Bars)

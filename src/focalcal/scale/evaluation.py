@@ -7,9 +7,9 @@ from functools import partial
 
 from focalcal._arrays import two_columns
 from focalcal.metrics import CalibrationStats
-from focalcal.scale._logits import MAX_CLASSES, LogitStats
+from focalcal.scale._logits import LogitStats
 from focalcal.scale.engines import Engine, Progress, StreamEngine
-from focalcal.scale.source import Partition, Source
+from focalcal.scale.source import FEW_CLASSES, Partition, Source
 
 
 def statistics(
@@ -31,7 +31,7 @@ def statistics(
 
 def partition_statistics(partition: Partition, bins: int) -> CalibrationStats:
     """The statistics of one row group."""
-    if partition.columns.are_logits and partition.n_classes <= MAX_CLASSES:
+    if partition.columns.are_logits and partition.n_classes <= FEW_CLASSES:
         collected = LogitStats(partition.n_classes, bins)
         for batch in partition.batches():
             collected.update(two_columns(batch.logits), batch.labels)

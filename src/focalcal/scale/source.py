@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import glob
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -14,10 +15,17 @@ import numpy as np
 from focalcal._formats import METADATA, column_to_numpy, pyarrow_module
 from focalcal.errors import FileFormatError, InputError
 from focalcal.predictions import Predictions
+from focalcal.scale._pages import list_pieces
 
 BATCH_ELEMENTS = 2**20
-"""Numbers decoded at a time: a row group of any size takes no more memory."""
+"""Numbers checked at a time: a row group of any size takes no more memory."""
+PIECE_ELEMENTS = 2**17
+"""Numbers decoded at a time where rows are short: they stay in cache until they are copied."""
+FEW_CLASSES = 64
+"""Up to so many, passes work class by class; longer rows are fast enough one by one."""
 _SAMPLED_GROUPS = 32
+_BUFFER = 2**18
+"""Bytes of a file read at a time; else the first rows of a row group would cost reading it all."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,48 +51,112 @@ class Partition:
     n_classes: int = 0
 
     def batches(self, rows: int | None = None) -> Iterator[Predictions]:
-        """Its predictions in order, checked, a bounded number of rows at a time."""
-        wanted = [*self.columns.values, *filter(None, [self.columns.labels])]
+        """Its predictions in order, checked, a bounded number of rows at a time.
+
+        Few classes lie class by class in memory, the order in which passes read them.
+        """
         size = rows or max(1, BATCH_ELEMENTS // max(self.n_classes, len(self.columns.values)))
-        start = 0
+        few = 1 < self.n_classes <= FEW_CLASSES
         with open_parquet(self.path) as file:
+            self._check_rows(file.metadata)
             try:
-                for batch in file.iter_batches(
-                    size, row_groups=[self.row_group], columns=wanted, use_threads=False
-                ):
-                    yield self.predictions(batch, start)
-                    start += batch.num_rows
+                yield from self._joined(file, size, not rows) if few else self._alone(file, size)
             except (pyarrow_module().ArrowException, OSError) as error:
                 raise FileFormatError(
                     f"{self.path}: row group {self.row_group} cannot be read ({error}); "
                     "it may be damaged, write it again"
                 ) from error
 
+    def _check_rows(self, metadata: Any) -> None:
+        group = self.row_group
+        rows = metadata.row_group(group).num_rows if group < metadata.num_row_groups else 0
+        if rows != self.rows:
+            raise FileFormatError(
+                f"{self.path}: row group {group} has {rows} rows, expected {self.rows}, as when "
+                "it was opened; did the file change meanwhile?"
+            )
+
+    def _alone(self, file: Any, size: int) -> Iterator[Predictions]:
+        start = 0
+        labels = filter(None, [self.columns.labels])
+        for piece in self._read(file, [*self.columns.values, *labels], size):
+            yield self.predictions(piece, start)
+            start += piece.num_rows
+
+    def _joined(self, file: Any, size: int, whole: bool) -> Iterator[Predictions]:
+        """Batches put together class by class, each piece while it is in cache."""
+        labels, batch, start, at = self._labels(file, size), None, 0, 0
+        for values in self._pieces(file, size, whole):
+            while len(values):
+                if batch is None:
+                    n = min(size, self.rows - start)
+                    batch = np.empty((values.shape[1], n), values.dtype)
+                some, values = np.split(values, [n - at])
+                batch[:, at : at + len(some)] = some.T
+                at += len(some)
+                if at == n:
+                    yield self._checked(batch.T, next(labels), start)
+                    batch, start, at = None, start + n, 0
+
+    def _pieces(self, file: Any, size: int, whole: bool) -> Iterator[np.ndarray]:
+        """Values (n, K) of any number of rows at a time."""
+        names = self.columns.values
+
+        def read() -> Iterator[np.ndarray]:
+            start = 0
+            for piece in self._read(file, names, min(size, PIECE_ELEMENTS // self.n_classes)):
+                yield self._values(piece, start)
+                start += piece.num_rows
+
+        if len(names) == 1 and whole:
+            return list_pieces(file, self.path, self.row_group, names[0], self.n_classes, read)
+        return read()
+
+    def _labels(self, file: Any, size: int) -> Iterator[np.ndarray | None]:
+        name, start = self.columns.labels, 0
+        for piece in self._read(file, [name], size) if name else itertools.repeat(None):
+            yield None if piece is None else self._column(piece, name, start)
+            start += size
+
+    def _read(self, file: Any, names: Sequence[str], size: int) -> Iterator[Any]:
+        groups, names = [self.row_group], list(names)
+        return file.iter_batches(size, row_groups=groups, columns=names, use_threads=False)
+
     def predictions(self, batch: Any, start: int) -> Predictions:
         """A record batch or table of this row group as checked predictions."""
-        where = f"{self.path}, row group {self.row_group}, from row {start}"
+        name = self.columns.labels
+        labels = None if name is None else self._column(batch, name, start)
+        return self._checked(self._values(batch, start), labels, start)
+
+    def _values(self, batch: Any, start: int) -> np.ndarray:
+        """Its values (N, K), or (N, 1) for class 1 of two."""
         names = self.columns.values
-        arrays = [column_to_numpy(batch.column(n), f"{where}: column {n!r}") for n in names]
+        arrays = [self._column(batch, name, start) for name in names]
         if len(arrays) > 1 and any(a.ndim != 1 for a in arrays):
+            where = self._where(start)
             raise FileFormatError(f"{where}: expected numbers in {names[0]} …, got lists")
-        # One column per class is stacked class by class, the order in which passes read it.
         values = arrays[0] if len(arrays) == 1 else np.stack(arrays).T
-        labels = None
-        if self.columns.labels is not None:
-            labels = column_to_numpy(batch.column(self.columns.labels), f"{where}: labels")
-        try:
-            if self.columns.are_logits:
-                found = Predictions(logits=values, labels=labels)
-            else:
-                found = Predictions(probs=values, labels=labels)
-        except InputError as error:
-            raise InputError(f"{where}: {error}") from error
-        if self.n_classes and found.n_classes != self.n_classes:
+        values = values.reshape(len(values), -1)
+        k = max(values.shape[1], 2)
+        if self.n_classes and k != self.n_classes:
             raise InputError(
-                f"{where}: expected {self.n_classes} classes, as in the first file, "
-                f"got {found.n_classes}"
+                f"{self._where(start)}: expected {self.n_classes} classes, as in the first file, "
+                f"got {k}"
             )
-        return found
+        return values
+
+    def _column(self, batch: Any, name: str, start: int) -> np.ndarray:
+        return column_to_numpy(batch.column(name), f"{self._where(start)}: column {name!r}")
+
+    def _checked(self, values: np.ndarray, labels: np.ndarray | None, start: int) -> Predictions:
+        name = "logits" if self.columns.are_logits else "probs"
+        try:
+            return Predictions(**{name: values}, labels=labels)
+        except InputError as error:
+            raise InputError(f"{self._where(start)}: {error}") from error
+
+    def _where(self, start: int) -> str:
+        return f"{self.path}, row group {self.row_group}, from row {start}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -191,7 +263,7 @@ def open_parquet(path: str) -> Any:
     """An open ParquetFile; FileFormatError if it is missing or damaged."""
     pyarrow = pyarrow_module()
     try:
-        return pyarrow.parquet.ParquetFile(path)
+        return pyarrow.parquet.ParquetFile(path, pre_buffer=False, buffer_size=_BUFFER)
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
         raise FileFormatError(
             f"{path} is not a readable parquet file ({error}); it may be missing or truncated"

@@ -112,7 +112,7 @@ def sum_of_squares(x: np.ndarray) -> float:
     """
     cut = x.size - x.size % _DOT
     parts, rest = x[:cut].reshape(-1, _DOT), x[cut:]
-    with np.errstate(over="ignore"):
+    with np.errstate(all="ignore"):
         return float(np.vecdot(parts, parts).sum() + np.vecdot(rest, rest))
 
 

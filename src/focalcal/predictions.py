@@ -220,7 +220,8 @@ def _softmax_of_few(logits: np.ndarray) -> np.ndarray:
 
     def block(rows: slice) -> None:
         z = np.ascontiguousarray(logits[rows].T)
-        z -= z.max(axis=0)
+        with np.errstate(over="ignore"):  # a difference of −∞ has a probability of 0
+            z -= z.max(axis=0)
         np.exp(z, out=z)
         np.divide(z, z.sum(axis=0), out=out[:, rows])
 

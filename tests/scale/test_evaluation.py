@@ -56,6 +56,17 @@ def test_statistics_of_logits_are_those_of_their_softmax(rng, dtype, k, order):
             assert found[name] == there
 
 
+def test_logits_whose_difference_overflows():
+    z = np.array([[3e38, -3e38, 0.0], [1.0, 2.0, 3.0]], np.float32)
+    collected = LogitStats(3, 15)
+    collected.update(z, np.array([0, 1]))
+    p = Predictions(logits=z).probabilities()
+    expected = CalibrationStats(3).update([0, 1], p).compute()
+    for name in ("entropy_right", "entropy_wrong", "nll", "brier"):
+        found = collected.result().compute()[name].value
+        assert found == pytest.approx(expected[name].value, abs=1e-7), name
+
+
 @pytest.mark.parametrize("bits", [0.0, 1.0, 6.0, 126.0, 149.0, 300.0, 1074.0])
 @pytest.mark.parametrize("n", [1, 2, 3, 7, 64, 129, 1000])
 def test_logarithms_of_products(rng, bits, n):

@@ -23,6 +23,9 @@ _PLAIN, _RUNS = 0, 3
 _HEADER_BYTES = 1024
 _LARGEST_PAGE = 1 << 26
 _MOST_RUNS = 1000
+_SHORT_LEVELS = 1 << 17
+_CODECS = ("UNCOMPRESSED", "SNAPPY", "ZSTD")
+"""The others do not tell how much of a buffer they filled; only pyarrow's own reader knows."""
 _NUMBERS = {"FLOAT": ("float", np.dtype("<f4")), "DOUBLE": ("double", np.dtype("<f8"))}
 
 Reader = Callable[[], Iterable[np.ndarray]]
@@ -85,22 +88,24 @@ class _Chunk:
         group, codec = file.metadata.row_group(row_group), None
         columns = [group.column(i) for i in range(group.num_columns)]
         leaves = [i for i, c in enumerate(columns) if c.path_in_schema.startswith(f"{name}.")]
-        if len(leaves) != 1:
+        if len(leaves) != 1 or any(c.path_in_schema == name for c in columns):
             raise UnusualError
         column, schema = columns[leaves[0]], file.schema.column(leaves[0])
         said, kind = _NUMBERS.get(column.physical_type, ("", None))
-        levels = schema.max_repetition_level, schema.max_definition_level
-        if _numbers_in(file.schema_arrow.field(name).type) != said or levels < (1, 1):
+        defined, numbers = schema.max_definition_level, group.num_rows * width
+        if (
+            _numbers_in(file.schema_arrow.field(name).type) != said
+            or (schema.max_repetition_level, min(defined, 1)) != (1, 1)
+            or column.compression not in _CODECS
+            or column.num_values != numbers
+        ):
             raise UnusualError
         if column.compression != "UNCOMPRESSED":
-            try:
-                codec = pyarrow_module().Codec(column.compression.lower())
-            except (ValueError, NotImplementedError) as error:
-                raise UnusualError from error
+            codec = pyarrow_module().Codec(column.compression.lower())
         pages = tuple(_find_pages(path, column))
-        if sum(page.numbers for page in pages) != group.num_rows * width:
+        if sum(page.numbers for page in pages) != numbers:
             raise UnusualError
-        return cls(path, width, kind, codec, levels[1], pages)
+        return cls(path, width, kind, codec, defined, pages)
 
     def pieces(self, read: Reader) -> Iterator[np.ndarray]:
         """First rows by pyarrow, as far as pages refer to a dictionary; then from the pages."""
@@ -132,19 +137,25 @@ class _Chunk:
         if file.readinto(data) != len(data):
             raise UnusualError
         if self.codec is not None:
-            try:
-                data = self.codec.decompress(data, page.size)
-            except (pyarrow_module().ArrowException, OSError) as error:
-                raise UnusualError from error
+            data = self._decompressed(data, page.size)
         lists, start = _levels(data, 0)
         defined, start = _levels(data, start)
         if (
             memoryview(data).nbytes != start + page.numbers * self.kind.itemsize
             or defined != _run(page.numbers, self.defined)
-            or not _are_lists(lists, page.numbers, self.width, page.first % self.width)
+            or not _say_lists(lists, page.numbers, self.width, page.first % self.width)
         ):
             raise UnusualError
         return np.frombuffer(data, self.kind, page.numbers, start)
+
+    def _decompressed(self, data: np.ndarray, size: int) -> Any:
+        """So many bytes, no fewer: snappy's data begin with their number, zstd checks it."""
+        try:
+            if self.codec.name == "snappy" and _varint(bytes(data[:10]), 0)[0] != size:
+                raise UnusualError
+            return self.codec.decompress(data, size)
+        except (pyarrow_module().ArrowException, OSError, IndexError) as error:
+            raise UnusualError from error
 
 
 def _numbers_in(kind: Any) -> str | None:
@@ -170,6 +181,12 @@ def _first_rows(read: Reader, n: int) -> Iterator[np.ndarray]:
                 return
 
 
+def _say_lists(levels: bytes, n: int, width: int, begun: int) -> bool:
+    """`_are_lists`, remembered unless that would take much memory."""
+    check = _are_lists if len(levels) <= _SHORT_LEVELS else _are_lists.__wrapped__
+    return check(levels, n, width, begun)
+
+
 @functools.lru_cache(maxsize=64)
 def _are_lists(levels: bytes, n: int, width: int, begun: int) -> bool:
     """Whether n levels say: lists of `width` numbers, the first of which began `begun` before.
@@ -178,17 +195,20 @@ def _are_lists(levels: bytes, n: int, width: int, begun: int) -> bool:
     eight levels as bits. Where the runs begin to repeat, what repeats need not be read again.
     """
     data, seen = np.frombuffer(levels, np.uint8), {}
-    at = done = 0
+    at = done = compared = 0
     for _ in range(_MOST_RUNS):
         if done % width in seen:
             earlier, then = seen[done % width]
             step, new = at - earlier, done - then
+            compared += len(data) - at
+            if compared > 8 * len(data) + _SHORT_LEVELS:
+                return False
             same = data[at:] == data[earlier : len(data) - step]
             times = (len(same) if same.all() else int(same.argmin())) // step
             times = min(times, (n - done) // new)
             at, done = at + times * step, done + times * new
         if done == n:
-            return True
+            return at == len(data)
         seen[done % width] = at, done
         try:
             length, at = _varint(levels, at)
@@ -249,27 +269,27 @@ def _find_pages(path: str, column: Any) -> Iterator[_Page]:
 
 
 def _is_size(x: Any) -> bool:
-    return isinstance(x, int) and 0 <= x <= _LARGEST_PAGE
+    return x is not None and 0 <= x <= _LARGEST_PAGE
 
 
 def _fields(data: bytes, at: int) -> tuple[dict[int, Any], int]:
-    """A structure in Thrift's compact protocol, by field numbers, and where it ends."""
+    """The int32 and structures of one in Thrift's compact protocol, by number; and its end."""
     found: dict[int, Any] = {}
     number = 0
     while data[at]:
         step, kind = divmod(data[at], 16)
         number, at = number + step, at + 1
-        if kind in (1, 2):
-            found[number] = kind == 1
-        elif kind in (4, 5, 6):
+        if kind == 5:
             value, at = _varint(data, at)
             found[number] = value >> 1 ^ -(value & 1)
+        elif kind in (4, 6):
+            _, at = _varint(data, at)
         elif kind == 8:
             length, at = _varint(data, at)
             at += length
         elif kind == 12:
             found[number], at = _fields(data, at)
-        else:
+        elif kind not in (1, 2):
             raise UnusualError
         if not step:
             raise UnusualError

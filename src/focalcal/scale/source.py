@@ -62,10 +62,7 @@ class Partition:
             try:
                 yield from self._joined(file, size, not rows) if few else self._alone(file, size)
             except (pyarrow_module().ArrowException, OSError) as error:
-                raise FileFormatError(
-                    f"{self.path}: row group {self.row_group} cannot be read ({error}); "
-                    "it may be damaged, write it again"
-                ) from error
+                raise self._damaged(error) from error
 
     def _check_rows(self, metadata: Any) -> None:
         group = self.row_group
@@ -76,30 +73,46 @@ class Partition:
                 "it was opened; did the file change meanwhile?"
             )
 
+    def _damaged(self, what: object) -> FileFormatError:
+        return FileFormatError(
+            f"{self.path}: row group {self.row_group} cannot be read ({what}); "
+            "it may be damaged, write it again"
+        )
+
     def _alone(self, file: Any, size: int) -> Iterator[Predictions]:
         start = 0
         labels = filter(None, [self.columns.labels])
         for piece in self._read(file, [*self.columns.values, *labels], size):
             yield self.predictions(piece, start)
             start += piece.num_rows
+        if start != self.rows:
+            raise self._damaged(f"{start} rows instead of {self.rows}")
 
     def _joined(self, file: Any, size: int, whole: bool) -> Iterator[Predictions]:
         """Batches put together class by class, each piece while it is in cache."""
-        labels, batch, start, at = self._labels(file, size), None, 0, 0
+        labels, batch, shape, start, at = self._labels(file, size), None, None, 0, 0
         for values in self._pieces(file, size, whole):
+            shape = shape or values.shape[1:]
+            if values.shape[1:] != shape:
+                raise FileFormatError(
+                    f"{self._where(start + at)}: expected lists of length {shape[0]}, as before, "
+                    f"got {values.shape[1]}"
+                )
             while len(values):
                 if batch is None:
                     n = min(size, self.rows - start)
-                    batch = np.empty((values.shape[1], n), values.dtype)
+                    batch = np.empty((*values.shape[1:], n), values.dtype)
                 some, values = np.split(values, [n - at])
-                batch[:, at : at + len(some)] = some.T
+                batch[..., at : at + len(some)] = some.T
                 at += len(some)
                 if at == n:
                     yield self._checked(batch.T, next(labels), start)
                     batch, start, at = None, start + n, 0
+        if start != self.rows:
+            raise self._damaged(f"{start + at} rows instead of {self.rows}")
 
     def _pieces(self, file: Any, size: int, whole: bool) -> Iterator[np.ndarray]:
-        """Values (n, K) of any number of rows at a time."""
+        """Values (n, K), or (n,) for class 1 of two, of any number of rows at a time."""
         names = self.columns.values
 
         def read() -> Iterator[np.ndarray]:
@@ -117,6 +130,7 @@ class Partition:
         for piece in self._read(file, [name], size) if name else itertools.repeat(None):
             yield None if piece is None else self._column(piece, name, start)
             start += size
+        raise self._damaged("fewer labels than rows")
 
     def _read(self, file: Any, names: Sequence[str], size: int) -> Iterator[Any]:
         groups, names = [self.row_group], list(names)
@@ -129,15 +143,14 @@ class Partition:
         return self._checked(self._values(batch, start), labels, start)
 
     def _values(self, batch: Any, start: int) -> np.ndarray:
-        """Its values (N, K), or (N, 1) for class 1 of two."""
+        """Its values (N, K), or (N,) for class 1 of two."""
         names = self.columns.values
         arrays = [self._column(batch, name, start) for name in names]
         if len(arrays) > 1 and any(a.ndim != 1 for a in arrays):
             where = self._where(start)
             raise FileFormatError(f"{where}: expected numbers in {names[0]} …, got lists")
         values = arrays[0] if len(arrays) == 1 else np.stack(arrays).T
-        values = values.reshape(len(values), -1)
-        k = max(values.shape[1], 2)
+        k = max(values.shape[1], 2) if values.ndim == 2 else 2
         if self.n_classes and k != self.n_classes:
             raise InputError(
                 f"{self._where(start)}: expected {self.n_classes} classes, as in the first file, "

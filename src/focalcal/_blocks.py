@@ -21,7 +21,7 @@ _starting = threading.Lock()
 
 MAX_THREADS = 4
 """Past this the work is bound by memory bandwidth, not by cores."""
-_DOT = 8192
+DOT = 8192
 """BLAS spreads longer products over threads of its own."""
 
 
@@ -110,8 +110,8 @@ def sum_of_squares(x: np.ndarray) -> float:
     >>> sum_of_squares(np.array([3.0, 4.0]))
     25.0
     """
-    cut = x.size - x.size % _DOT
-    parts, rest = x[:cut].reshape(-1, _DOT), x[cut:]
+    cut = x.size - x.size % DOT
+    parts, rest = x[:cut].reshape(-1, DOT), x[cut:]
     with np.errstate(all="ignore"):
         return float(np.vecdot(parts, parts).sum() + np.vecdot(rest, rest))
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from focalcal import bins as _bins
 from focalcal._bin_counts import count_columns, count_labels
-from focalcal._blocks import scratch, sum_of_squares
+from focalcal._blocks import DOT, scratch
 from focalcal.bins import Bins
 from focalcal.metrics import CalibrationStats
 from focalcal.metrics._cells import fine_edges
@@ -151,9 +151,14 @@ def _class_sums(probs: np.ndarray) -> tuple[np.ndarray, float]:
 
     Sums in float32 would lose their small terms, always downwards.
     """
-    wide = scratch("wide", probs.shape, np.float64)
-    np.copyto(wide, probs)
-    return wide.sum(axis=1), sum_of_squares(wide.reshape(-1))
+    sums, squares = np.zeros(len(probs)), np.zeros(len(probs))
+    for start in range(0, probs.shape[1], DOT):
+        part = probs[:, start : start + DOT]
+        wide = scratch("wide", part.shape, np.float64)
+        np.copyto(wide, part)
+        sums += wide.sum(axis=1)
+        squares += np.vecdot(wide, wide)
+    return sums, float(squares.sum())
 
 
 def _log_sum(x: np.ndarray, bits: float) -> float:

@@ -443,3 +443,18 @@ def test_class_1_of_two_stays_a_vector(tmp_path, rng):
     pq.write_table(pa.table({"logits": z, "labels": np.arange(500) % 2}), tmp_path / "p.parquet")
     (batch,) = Source.open(tmp_path / "p.parquet").partitions[0].batches()
     assert np.array_equal(batch.logits, z)
+
+
+def test_a_path_that_is_no_text(tmp_path, rng):
+    """Found by the fuzz tests: the footer names a column once more, in bytes that are no UTF-8."""
+    z = rng.normal(size=(300, 4)).astype(np.float32)
+    path = save(tmp_path / "p.parquet", z, use_dictionary=False)
+    data = Path(path).read_bytes()
+    at = data.rfind(b"element")
+    Path(path).write_bytes(data[:at] + b"ele\xcaent" + data[at + 7 :])
+    with pq.ParquetFile(path) as file:
+        with pytest.raises(UnicodeDecodeError):
+            _ = file.metadata.row_group(0).column(0).path_in_schema
+        with pytest.raises(UnusualError):
+            _Chunk.find(file, path, 0, "logits", 4)
+    assert np.array_equal(pieces(path, 4)[0], z)

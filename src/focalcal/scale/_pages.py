@@ -87,8 +87,12 @@ class _Chunk:
         """Look at the headers of all pages."""
         group, codec = file.metadata.row_group(row_group), None
         columns = [group.column(i) for i in range(group.num_columns)]
-        leaves = [i for i, c in enumerate(columns) if c.path_in_schema.startswith(f"{name}.")]
-        if len(leaves) != 1 or any(c.path_in_schema == name for c in columns):
+        try:
+            paths = [c.path_in_schema for c in columns]
+        except UnicodeDecodeError as error:
+            raise UnusualError from error
+        leaves = [i for i, p in enumerate(paths) if p.startswith(f"{name}.")]
+        if len(leaves) != 1 or name in paths:
             raise UnusualError
         column, schema = columns[leaves[0]], file.schema.column(leaves[0])
         said, kind = _NUMBERS.get(column.physical_type, ("", None))

@@ -164,7 +164,8 @@ class DaskEngine:
         try:
             # Built in, so that any worker can run it.
             found = self.client.run(eval, "__import__('focalcal').__version__", on_error="return")
-        except RuntimeError as error:  # closed since: workers' own errors are returned
+        # Closed since, in the middle of it or before: workers' own errors are returned.
+        except (RuntimeError, AttributeError) as error:
             raise OSError(f"the connection to the scheduler is closed ({error})") from error
         for worker, version in found.items():
             gone = isinstance(version, OSError)  # it has just died, and Dask knows

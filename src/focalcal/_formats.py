@@ -149,7 +149,7 @@ def column_to_numpy(column: Any, where: str) -> np.ndarray:
         raise FileFormatError(f"{where} has a null at row {row}; fill or drop it")
     kind = column.type
     fixed = isinstance(kind, pyarrow.FixedSizeListType)
-    if not fixed and not isinstance(kind, pyarrow.ListType | pyarrow.LargeListType):
+    if not is_list(kind):
         _check_number_type(kind, where)
         return column.to_numpy(zero_copy_only=False)
     if fixed:
@@ -171,6 +171,13 @@ def column_to_numpy(column: Any, where: str) -> np.ndarray:
         at = int(np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False))[0])
         raise FileFormatError(f"{where} has a null at row {at // width}, entry {at % width}")
     return values.to_numpy(zero_copy_only=False).reshape(len(column), width)
+
+
+def is_list(kind: Any) -> bool:
+    """Whether a pyarrow type is one of the list types that are read here."""
+    pyarrow = pyarrow_module()
+    lists = (pyarrow.FixedSizeListType, pyarrow.ListType, pyarrow.LargeListType)
+    return isinstance(kind, lists)
 
 
 def _check_number_type(kind: Any, where: str) -> None:

@@ -17,6 +17,8 @@ from focalcal.errors import FileFormatError, FocalcalError
 from focalcal.scale import Partition, Source, _pages
 from focalcal.scale._pages import UnusualError, _are_lists, _Chunk, _Page, _run, list_pieces
 
+from .conftest import spell
+
 
 def save(path, values, *, list_type=None, **settings):
     """One row group with values (N, K), or any nested list, as the column `logits`."""
@@ -27,13 +29,18 @@ def save(path, values, *, list_type=None, **settings):
     return str(path)
 
 
+def lists_and_labels(lists):
+    column = pa.array(lists, pa.list_(pa.float32()))
+    return pa.table({"logits": column, "labels": np.zeros(len(lists), int)})
+
+
 def by_pyarrow(path, rows=997):
     with pq.ParquetFile(path) as file:
         for batch in file.iter_batches(rows):
             yield np.stack(batch.column("logits").to_numpy(zero_copy_only=False))
 
 
-def pieces(path, k, read=None):
+def pieces(path, k):
     """All rows, and how often pyarrow was asked for them."""
     asked = itertools.count()
 
@@ -42,7 +49,7 @@ def pieces(path, k, read=None):
         return by_pyarrow(path)
 
     with pq.ParquetFile(path) as file:
-        found = [p.copy() for p in list_pieces(file, path, 0, "logits", k, read or reader)]
+        found = [p.copy() for p in list_pieces(file, path, 0, "logits", k, reader)]
     return np.concatenate(found), next(asked)
 
 
@@ -109,27 +116,27 @@ def test_every_spelling_of_lists(tmp_path, rng, nullable, kind):
     assert asked == 0
 
 
-def ragged(rng):
+def ragged():
     lists = [np.ones(4, np.float32)] * 3_000
     lists[100], lists[2_000] = lists[0][:3], np.ones(5, np.float32)  # 12,000 numbers all the same
     return lists
 
 
-def with_null(rng):
+def with_null():
     lists = [[1.0, 2.0, 3.0, 4.0]] * 3_000
     lists[1_500] = [1.0, None, 3.0, 4.0]
     return lists
 
 
-def with_missing_lists(rng):
+def with_missing_lists():
     lists = [[1.0, 2.0, 3.0, 4.0]] * 3_000
     return [*lists[:10], None, [], [0.0, 0.0, *lists[0]], lists[0], *lists[10:]]
 
 
 @pytest.mark.parametrize("make", [ragged, with_null, with_missing_lists])
-def test_lists_of_other_lengths_and_nulls_are_left_to_pyarrow(tmp_path, rng, make):
+def test_lists_of_other_lengths_and_nulls_are_left_to_pyarrow(tmp_path, make):
     path = tmp_path / "p.parquet"
-    save(path, make(rng), list_type=pa.list_(pa.float32()), use_dictionary=False)
+    save(path, make(), list_type=pa.list_(pa.float32()), use_dictionary=False)
     called = []
 
     def read():
@@ -142,10 +149,8 @@ def test_lists_of_other_lengths_and_nulls_are_left_to_pyarrow(tmp_path, rng, mak
 
 
 @pytest.mark.parametrize("make", [ragged, with_null, with_missing_lists])
-def test_a_source_refuses_them(tmp_path, rng, make):
-    column = pa.array(make(rng), pa.list_(pa.float32()))
-    table = pa.table({"logits": column, "labels": np.zeros(len(column), int)})
-    pq.write_table(table, tmp_path / "p.parquet", use_dictionary=False)
+def test_a_source_refuses_them(tmp_path, make):
+    pq.write_table(lists_and_labels(make()), tmp_path / "p.parquet", use_dictionary=False)
     source = Source.open(tmp_path / "p.parquet")
     with pytest.raises(FileFormatError, match=r"expected lists of length|has a null"):
         list(source.partitions[0].batches())
@@ -294,8 +299,7 @@ def test_only_short_levels_are_remembered():
 def test_any_damaged_byte_gives_what_pyarrow_gives_or_an_error(tmp_path, rng):
     z = rng.normal(size=(700, 5)).astype(np.float32)
     path = tmp_path / "p.parquet"
-    column = pa.FixedSizeListArray.from_arrays(pa.array(z.reshape(-1)), 5)
-    table = pa.table({"logits": column, "labels": rng.integers(0, 5, 700)})
+    table = pa.table({**spell("logits", z, "fixed"), "labels": rng.integers(0, 5, 700)})
     pq.write_table(table, path, use_dictionary=False, data_page_size=4_000, compression="none")
     whole = path.read_bytes()
     outcomes = {"same": 0, "error": 0}
@@ -366,8 +370,8 @@ def test_pages_cut_short(tmp_path, rng):
 
 def test_a_row_group_that_changed_since_it_was_opened(tmp_path, rng):
     z = rng.normal(size=(300, 4)).astype(np.float32)
-    table = {"logits": pa.FixedSizeListArray.from_arrays(pa.array(z.reshape(-1)), 4)}
-    pq.write_table(pa.table({**table, "labels": np.zeros(300, int)}), tmp_path / "p.parquet")
+    table = {**spell("logits", z, "fixed"), "labels": np.zeros(300, int)}
+    pq.write_table(pa.table(table), tmp_path / "p.parquet")
     (partition,) = Source.open(tmp_path / "p.parquet").partitions
     for changes, found in (({"rows": 200}, 300), ({"rows": 400}, 300), ({"row_group": 1}, 0)):
         changed = dataclasses.replace(partition, **changes)
@@ -381,8 +385,7 @@ def test_two_row_groups_read_in_turn_do_not_disturb_each_other(
 ):
     """In one thread; batches end in the middle of pages."""
     z = rng.normal(size=(60_000, 4)).astype(np.float32)
-    table = {"logits": pa.FixedSizeListArray.from_arrays(pa.array(z.reshape(-1)), 4)}
-    table["labels"] = np.arange(60_000) % 4
+    table = {**spell("logits", z, "fixed"), "labels": np.arange(60_000) % 4}
     path = tmp_path / "p.parquet"
     options = {"compression": compression, "use_dictionary": False}
     pq.write_table(pa.table(table), path, row_group_size=30_000, **options)
@@ -395,11 +398,6 @@ def test_two_row_groups_read_in_turn_do_not_disturb_each_other(
         assert np.array_equal(np.concatenate([pair[i].logits for pair in found]), rows)
         labels = np.concatenate([pair[i].labels for pair in found])
         assert np.array_equal(labels, np.arange(30_000) % 4)
-
-
-def lists_and_labels(lists):
-    column = pa.array(lists, pa.list_(pa.float32()))
-    return pa.table({"logits": column, "labels": np.zeros(len(lists), int)})
 
 
 @pytest.mark.parametrize(("first", "then"), [(2, 1), (1, 2), (2, 0)])

@@ -114,8 +114,10 @@ def moment_sums(
     return to_numpy(sum(map_rows(block, logits, elements)))
 
 
-def log_sum(x: Array, weights: Array | None = None) -> Array:
-    """Σ w ln x of float64 (N,), 1 ≤ x ≤ 1e30; unweighted, one logarithm serves eight numbers.
+def log_sum(x: Array, weights: Array | None = None, bits: float = 100) -> Array:
+    """Σ w ln x of float64 (N,) from 2^−bits to 2^bits.
+
+    Unweighted, one logarithm serves as many numbers as have a product in float64.
 
     >>> float(log_sum(np.array([1.0, 2.0, 4.0])) / np.log(2))
     3.0
@@ -124,7 +126,7 @@ def log_sum(x: Array, weights: Array | None = None) -> Array:
     if weights is not None:
         return xp.sum(weights * xp.log(x))
     rest = x[:0]
-    for _ in range(3):
+    for _ in range(int(math.log2(max(1000 / max(bits, 1), 1)))):
         half = x.shape[0] // 2
         x, rest = x[:half] * x[half : 2 * half], xp.concat([rest, x[2 * half :]])
     return xp.sum(xp.log(x)) + xp.sum(xp.log(rest))

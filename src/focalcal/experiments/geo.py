@@ -27,7 +27,6 @@ from focalcal.figures.geo import CurvaturePoint
 from focalcal.maps import focal_loss_derivative
 
 NO_CURVATURE = "no run with a measured Hessian; measure one with: focalcal curvature RUN --json"
-_MEANS = ("trace", "top", "ece")
 
 
 def _point(run: Run, x: float) -> CurvaturePoint:
@@ -72,7 +71,7 @@ def _over_seeds(points: list[CurvaturePoint]) -> list[CurvaturePoint]:
     found = []
     for x in sorted({p.x for p in points}):
         own = [p for p in points if p.x == x]
-        trace, top, ece = (float(np.mean([getattr(p, n) for p in own])) for n in _MEANS)
+        trace, top, ece = np.mean([(p.trace, p.top, p.ece) for p in own], axis=0).tolist()
         low, high = min(p.low for p in own), max(p.high for p in own)
         found.append(CurvaturePoint(x, trace, low, high, top, ece))
     return found

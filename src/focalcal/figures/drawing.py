@@ -78,8 +78,8 @@ def _(panel: Curves, ax: Axes) -> Axes:
     for i, curve in enumerate(panel.curves):
         style = {"linestyle": "none", "marker": "o", "markersize": 4}
         if curve.style != "o":
-            again = i // _COLOURS % len(_STYLES) if curve.style == "-" else 0
-            style = {"linestyle": _STYLES[again] if again else curve.style, "linewidth": 1.3}
+            solid = _STYLES[i // _COLOURS % len(_STYLES)]
+            style = {"linestyle": solid if curve.style == "-" else curve.style, "linewidth": 1.3}
         (line,) = ax.plot(curve.x, curve.y, label=curve.label, **style)
         if curve.low is not None and curve.high is not None:
             if curve.style == "o":

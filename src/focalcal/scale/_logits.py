@@ -16,6 +16,7 @@ from focalcal import bins as _bins
 from focalcal._bin_counts import count_columns, count_labels
 from focalcal._blocks import DOT, scratch
 from focalcal.bins import Bins
+from focalcal.calibrators._newton import log_sum
 from focalcal.metrics import CalibrationStats
 from focalcal.metrics._cells import fine_edges
 from focalcal.metrics.selective import at_least
@@ -110,15 +111,14 @@ class LogitStats:
         some[1] += 1
         lowest = float(every[1].min())
         bits = math.log2(self._stats.n_classes)
-        log_right, zeros = _log_sum(some[1], bits), 0
+        log_right, zeros = log_sum(some[1], bits=bits), 0
         if lowest > 0:
-            log_all = _log_sum(every[1], -math.log2(lowest))
+            log_all = log_sum(every[1], bits=-math.log2(lowest))
         else:
             positive = every[1][every[1] > 0]
-            zeros, log_all = n - len(positive), float(np.log(positive).sum())
-        every[0] = total
-        total_all = _log_sum(every[0], bits)
-        entropy, entropy_right = total_all - mean_all, -log_right - mean_right
+            zeros, log_all = n - len(positive), np.log(positive).sum()
+        entropy = log_sum(total.astype(np.float64), bits=bits) - mean_all
+        entropy_right = -log_right - mean_right
         new = {
             "weight": n,
             "right": np.count_nonzero(right),
@@ -159,20 +159,6 @@ def _class_sums(probs: np.ndarray) -> tuple[np.ndarray, float]:
         sums += wide.sum(axis=1)
         squares += np.vecdot(wide, wide)
     return sums, float(squares.sum())
-
-
-def _log_sum(x: np.ndarray, bits: float) -> float:
-    """Σ ln x of float64 (N,) from 2^−bits to 2^bits; overwrites x.
-
-    One logarithm serves as many numbers as have a product in float64: at most 2^(folds + 1).
-    """
-    folds = max(int(math.log2(500 / max(bits, 1))), 0)
-    for _ in range(folds):
-        half = len(x) // 2
-        if half and len(x) % 2:
-            x[0] *= x[-1]
-        x = np.multiply(x[:half], x[half : 2 * half], out=x[:half]) if half else x
-    return float(np.log(x).sum())
 
 
 @lru_cache(maxsize=4)

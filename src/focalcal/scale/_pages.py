@@ -16,7 +16,7 @@ from typing import Any, Self
 import numpy as np
 
 from focalcal._blocks import scratch
-from focalcal._formats import pyarrow_module
+from focalcal._formats import is_list, pyarrow_module
 
 _DATA_PAGE, _DICTIONARY_PAGE = 0, 2
 _PLAIN, _RUNS = 0, 3
@@ -96,10 +96,13 @@ class _Chunk:
             raise UnusualError
         column, schema = columns[leaves[0]], file.schema.column(leaves[0])
         said, kind = _NUMBERS.get(column.physical_type, ("", None))
+        type_ = file.schema_arrow.field(name).type
         defined, numbers = schema.max_definition_level, group.num_rows * width
         if (
-            _numbers_in(file.schema_arrow.field(name).type) != said
-            or (schema.max_repetition_level, min(defined, 1)) != (1, 1)
+            not is_list(type_)
+            or str(type_.value_type) != said
+            or schema.max_repetition_level != 1
+            or defined < 1
             or column.compression not in _CODECS
             or column.num_values != numbers
         ):
@@ -160,13 +163,6 @@ class _Chunk:
             return self.codec.decompress(data, size)
         except (pyarrow_module().ArrowException, OSError, IndexError) as error:
             raise UnusualError from error
-
-
-def _numbers_in(kind: Any) -> str | None:
-    """What a list type is a list of."""
-    pyarrow = pyarrow_module()
-    lists = pyarrow.ListType | pyarrow.LargeListType | pyarrow.FixedSizeListType
-    return str(kind.value_type) if isinstance(kind, lists) else None
 
 
 def _levels(data: Any, at: int) -> tuple[bytes, int]:

@@ -127,8 +127,10 @@ class Partition:
 
     def _labels(self, file: Any, size: int) -> Iterator[np.ndarray | None]:
         name, start = self.columns.labels, 0
-        for piece in self._read(file, [name], size) if name else itertools.repeat(None):
-            yield None if piece is None else self._column(piece, name, start)
+        if name is None:
+            yield from itertools.repeat(None)
+        for piece in self._read(file, [name], size):
+            yield self._column(piece, name, start)
             start += size
         raise self._damaged("fewer labels than rows")
 

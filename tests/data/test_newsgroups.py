@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from focalcal.data import load, tokenize
-from focalcal.errors import FileFormatError
+from focalcal.errors import FileFormatError, InputError
 
 
 @pytest.fixture
@@ -45,6 +45,38 @@ def test_vectors_come_along(folder):
     data = load("20newsgroups", folder, complete=False, calibration=2, vectors=folder / "glove.txt")
     assert data.vectors.shape == (len(data.vocabulary), 2)
     assert data.vectors[data.vocabulary.number("common")].tolist() == [1, 2]
+
+
+def test_a_random_split_cuts_test_and_calibration_from_all_messages(folder):
+    read = {"complete": False, "calibration": 3, "length": 8, "split": "random"}
+    data = load("20newsgroups", folder, **read)
+    sizes = [len(part) for part in data.parts().values()]
+    assert sizes == [12, 3, 3]  # of 18, a fifth is test
+    used = torch.cat([part.indices for part in data.parts().values()])
+    assert used.sort().values.tolist() == list(range(18))
+    seeds = [load("20newsgroups", folder, seed=s, **read).test.indices.tolist() for s in range(4)]
+    # The official test messages are the last six: a random cut takes others too.
+    assert any(min(test) < 12 for test in seeds) and len({tuple(t) for t in seeds}) > 1
+    by_date = load("20newsgroups", folder, complete=False, calibration=3, length=8)
+    every = {
+        int(i): int(y)
+        for part in by_date.parts().values()
+        for i, y in zip(part.indices, part.labels)
+    }
+    assert all(every[int(i)] == int(y) for i, y in zip(data.test.indices, data.test.labels))
+    assert "3 of all 18 messages calibrate" in data.note
+    with pytest.raises(InputError, match=r"expected split 'bydate' or 'random', got 'odd'"):
+        load("20newsgroups", folder, complete=False, split="odd")
+
+
+def test_headers_can_be_dropped(folder):
+    bare = folder / "20news" / "20news-bydate-train" / "sci.space" / "0"
+    bare.write_text("no header here")
+    data = load("20newsgroups", folder, complete=False, calibration=2, length=8, headers=False)
+    words = ["", "?", *data.vocabulary.words]
+    assert [words[i] for i in data.test.inputs[4] if i] == ["word1", "café", "common", "common"]
+    assert "from" not in data.vocabulary.words
+    assert "headers dropped" in data.note
 
 
 def test_missing_and_damaged(folder, tmp_path_factory):

@@ -65,6 +65,6 @@ $(VENV)/.core: pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) -e .
 	touch $@
 
-$(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) -e '.[dev]'
+$(VENV)/.dev: pyproject.toml papers/pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) -e '.[dev]' -e ./papers
 	touch $@ $(VENV)/.core

@@ -30,8 +30,8 @@ from torch.func import functional_call, grad, jvp
 
 from focalcal.curvature import HessianOperator
 from focalcal.curvature._second_order import cheap_second_order
-from focalcal.models import make_model
 from focalcal.provenance import provenance
+from focalcal_papers.models import make_model
 
 
 def main() -> None:

@@ -21,14 +21,14 @@ from pathlib import Path
 
 import torch
 
-from focalcal.data import load
-from focalcal.models import make_model
 from focalcal.provenance import provenance
-from focalcal.training import TrainConfig, train
-from focalcal.training.batches import make_batches
-from focalcal.training.distributed import Processes, choose_device
-from focalcal.training.session import build_loss
-from focalcal.training.step import GraphedStep, Step
+from focalcal_papers.data import load
+from focalcal_papers.models import make_model
+from focalcal_papers.training import TrainConfig, train
+from focalcal_papers.training.batches import make_batches
+from focalcal_papers.training.distributed import Processes, choose_device
+from focalcal_papers.training.session import build_loss
+from focalcal_papers.training.step import GraphedStep, Step
 
 VARIANTS = ("eager", "graph", "graph+compile")
 GOALS = {"resnet18": 3.2, "resnet50": 9.0}

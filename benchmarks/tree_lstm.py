@@ -17,10 +17,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from focalcal.data import load
-from focalcal.data.trees import Trees
-from focalcal.models import make_model
-from focalcal.models.tree_lstm import TreeLSTM
+from focalcal_papers.data import load
+from focalcal_papers.data.trees import Trees
+from focalcal_papers.models import make_model
+from focalcal_papers.models.tree_lstm import TreeLSTM
 
 BATCH = 25
 

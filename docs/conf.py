@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from focalcal import __version__
-from focalcal.errata import errata
+from focalcal_papers.errata import errata
 
 project = "focalcal"
 author = "The focalcal authors"

@@ -18,9 +18,9 @@ import torch
 
 from focalcal._files import atomic_path, write_text
 from focalcal.curvature import HessianOperator, figures, summarise_curvature
-from focalcal.data import IMAGENET_MEAN, IMAGENET_STD, load
-from focalcal.models import load_weights, make_model
 from focalcal.provenance import provenance
+from focalcal_papers.data import IMAGENET_MEAN, IMAGENET_STD, load
+from focalcal_papers.models import load_weights, make_model
 
 GAMMAS = (0, 1, 2, 3, 4, 5)
 
@@ -36,7 +36,7 @@ def main() -> None:
     parser.add_argument("--density-probes", type=int, default=2)
     parser.add_argument("--density-steps", type=int, default=25)
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--out", type=Path, default=Path("results/curvature"))
+    parser.add_argument("--out", type=Path, default=Path("papers/results/curvature"))
     options = parser.parse_args()
 
     model = load_weights(make_model("resnet20", 10), options.weights).to(options.device)

@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 import focalcal
+import focalcal_papers
 
 SOURCE = Path(focalcal.__file__).parent
+PAPERS = Path(focalcal_papers.__file__).parent
 
 HEAVY = {"torch", "matplotlib", "plotly", "pandas", "dask", "distributed", "onnx", "pyarrow"}
 
@@ -27,7 +29,6 @@ ALLOWED = {
     "provenance": {"__init__"},
     "predictions": FOUNDATION | {"_formats"},
     "maps": FOUNDATION,
-    "theory": FOUNDATION | {"maps"},
     "_bin_index": {"_blocks"},
     "_bin_counts": {"_bin_index", "_blocks"},
     "bins": FOUNDATION | {"_bin_index", "_bin_counts"},
@@ -35,8 +36,6 @@ ALLOWED = {
     "calibrators": FOUNDATION | {"maps", "bins", "metrics", "predictions", "__init__"},
     "curvature": FOUNDATION | {"losses", "maps"},
     "losses": FOUNDATION | {"curvature", "maps", "bins"},
-    "data": FOUNDATION,
-    "models": FOUNDATION,
 }
 
 
@@ -79,6 +78,45 @@ def test_imports_go_one_way(part):
         assert not extra, f"{path.relative_to(SOURCE)} imports {sorted(extra)}"
 
 
+def test_the_library_never_names_the_papers():
+    for path in SOURCE.rglob("*.py"):
+        names = {
+            name
+            for node in ast.walk(ast.parse(path.read_text()))
+            for name in (
+                [alias.name for alias in node.names]
+                if isinstance(node, ast.Import)
+                else [node.module or ""]
+                if isinstance(node, ast.ImportFrom)
+                else []
+            )
+        }
+        assert not any(name.startswith("focalcal_papers") for name in names), path
+
+
+# The papers' own order; commands and pages stand on everything.
+PAPERS_ALLOWED = {
+    "data": set(),
+    "models": {"data"},
+    "theory": set(),
+    "errata": {"theory"},
+    "training": {"data", "models"},
+    "figures": {"theory", "errata"},
+}
+
+
+@pytest.mark.parametrize("part", PAPERS_ALLOWED)
+def test_the_papers_go_one_way_too(part):
+    for path in PAPERS.rglob("*.py"):
+        relative = path.relative_to(PAPERS)
+        if relative.parts[0].removesuffix(".py") != part:
+            continue
+        names = _module_level_imports(path)
+        ours = {n.split(".")[1] for n in names if n.startswith("focalcal_papers.")}
+        extra = ours - PAPERS_ALLOWED[part] - {part}
+        assert not extra, f"{relative} imports {sorted(extra)}"
+
+
 def test_no_module_imports_the_command_line():
     for path in SOURCE.rglob("*.py"):
         if _part(path) in ("cli", "__main__"):
@@ -89,7 +127,7 @@ def test_no_module_imports_the_command_line():
 
 @pytest.mark.parametrize(
     "module",
-    ["metrics", "maps", "bins", "predictions", "calibrators", "theory", "cli", "provenance"],
+    ["metrics", "maps", "bins", "predictions", "calibrators", "cli", "provenance"],
 )
 def test_light_modules_import_nothing_heavy(module):
     # scikit-learn imports pandas by itself where it is installed; that is not our doing.

@@ -21,14 +21,16 @@ class FileFormatError(FocalcalError, ValueError):
 class MissingExtraError(FocalcalError, ImportError):
     """An optional dependency that is not installed."""
 
-    def __init__(self, package: str, extra: str, purpose: str) -> None:
-        self._given = (package, extra, purpose)
+    def __init__(
+        self, package: str, extra: str, purpose: str, distribution: str = "focalcal"
+    ) -> None:
+        self._given = (package, extra, purpose, distribution)
         super().__init__(
             f"{purpose} needs {package}, which is not installed; "
-            f"install it with: pip install 'focalcal[{extra}]'"
+            f"install it with: pip install '{distribution}[{extra}]'"
         )
 
-    def __reduce__(self) -> tuple[type, tuple[str, str, str]]:
+    def __reduce__(self) -> tuple[type, tuple[str, str, str, str]]:
         return type(self), self._given  # it crosses processes: a cluster's worker may lack a part
 
 

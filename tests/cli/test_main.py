@@ -13,10 +13,10 @@ from typer.testing import CliRunner
 
 import focalcal.cli
 from focalcal import __version__
-from focalcal.cli import COMMANDS, _console, app
+from focalcal.cli import COMMANDS, PAPERS, _console, app
 
 runner = CliRunner()
-every_command = pytest.mark.parametrize("name", COMMANDS)
+every_command = pytest.mark.parametrize("name", [*COMMANDS, *PAPERS])
 
 
 def run(*arguments, code=None, **environment):
@@ -102,8 +102,33 @@ def test_a_reader_that_leaves_is_no_error():
 def test_without_arguments_the_help_is_shown():
     code, out, err = run()
     assert code == 2
-    for name in COMMANDS:
+    for name in (*COMMANDS, *PAPERS):
         assert name in out + err
+
+
+@pytest.mark.parametrize("name", PAPERS)
+def test_without_the_papers_their_commands_say_how_to_get_them(name):
+    code = "import importlib.metadata as m; m.entry_points = lambda **_: ()"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}; from focalcal.cli import main; main()", name, "--help"],
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"focalcal: error: focalcal {name} is a command of")
+    assert "pip install focalcal-papers" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_broken_guest_leaves_the_other_commands_alone():
+    code = (
+        "import importlib.metadata as m; "
+        "m.entry_points = lambda **_: [m.EntryPoint('odd', 'no_such_module:register', '')]; "
+        "from focalcal.cli import main; main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code, "methods"], capture_output=True, text=True)
+    assert done.returncode == 0
+    assert done.stderr == ("focalcal: warning: no command odd: No module named 'no_such_module'\n")
 
 
 @every_command

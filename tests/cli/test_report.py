@@ -6,11 +6,11 @@ import json
 
 import numpy as np
 import pytest
-from report.toys import toy
 from typer.testing import CliRunner
 
 from focalcal.cli import app
 from focalcal.errors import FocalcalError
+from report.toys import toy
 
 runner = CliRunner()
 FEW = ["--methods", "temperature,vector", "--resamples", "40"]

@@ -20,7 +20,7 @@ from focalcal.predictions import Predictions
 from .conftest import count, damage, mutated, number, run_cases, text, value
 
 RNG = np.random.default_rng(0)
-RECIPES = Path(__file__).resolve().parents[2] / "recipes"
+RECIPES = Path(__file__).resolve().parents[2] / "papers" / "recipes"
 LOGITS, LABELS = RNG.normal(size=(6, 3)), np.array([0, 1, 2, 0, 1, 2])
 PROBS = RNG.dirichlet(np.ones(3), size=6)
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
@@ -279,7 +279,7 @@ def test_calibration_statistics():
 
 def test_recipes(folder):
     pytest.importorskip("torch")
-    from focalcal.training import TrainConfig
+    from focalcal_papers.training import TrainConfig
 
     path = folder / "r.toml"
     good = next(RECIPES.glob("*.toml")).read_text()
@@ -307,9 +307,9 @@ def test_recipes(folder):
 
 def test_image_files(folder):
     pytest.importorskip("torch")
-    from focalcal.data.cifar import load_cifar10
-    from focalcal.data.idx import read_idx
-    from focalcal.data.pickled import read_cifar_pickle
+    from focalcal_papers.data.cifar import load_cifar10
+    from focalcal_papers.data.idx import read_idx
+    from focalcal_papers.data.pickled import read_cifar_pickle
 
     record = bytes([3]) + bytes(3072)
     good = {

@@ -3,12 +3,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from losses.conftest import case, gradient
 from torch.nn import functional as F
 
 from focalcal.errors import InputError
 from focalcal.losses import AdaFocalLoss, focal_loss
 from focalcal.losses.adafocal import next_gammas
+from losses.conftest import case, gradient
 
 
 def validation(n: int = 600, seed: int = 0):

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from losses.conftest import case
 from sklearn.metrics import brier_score_loss
 
 from focalcal.losses import BrierLoss
+from losses.conftest import case
 
 
 def test_against_scikit_learn() -> None:

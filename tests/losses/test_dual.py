@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from losses.conftest import case, gradient
 
 from focalcal.errors import InputError
 from focalcal.losses import DualFocalLoss, focal_loss
+from losses.conftest import case, gradient
 
 
 def by_loop(logits, labels, gamma):

@@ -5,7 +5,6 @@ import itertools
 import numpy as np
 import pytest
 import torch
-from losses.conftest import case, gradient
 from torch.nn import functional as F
 
 from focalcal.errors import InputError
@@ -17,6 +16,7 @@ from focalcal.losses import (
     focal_loss,
 )
 from focalcal.maps import gradient_factor
+from losses.conftest import case, gradient
 
 EXTREME_GAMMAS = [-0.99, -0.5, 0.05, 0.5, 1.0, 3.0, 10.0]
 

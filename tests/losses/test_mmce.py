@@ -4,12 +4,12 @@ import math
 
 import pytest
 import torch
-from losses.conftest import case
 from torch.nn import functional as F
 
 from focalcal.errors import InputError
 from focalcal.losses import MMCELoss
 from focalcal.losses.mmce import mmce
+from losses.conftest import case
 
 
 def by_pairs(confidence, correct):

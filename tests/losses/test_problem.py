@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from losses.conftest import ALL, INTEGER_ONLY, PER_SAMPLE, build, case, gradient
 from torch.nn import functional as F
 
 from focalcal.errors import InputError
+from losses.conftest import ALL, INTEGER_ONLY, PER_SAMPLE, build, case, gradient
 
 SOFT = [name for name in ALL if name not in INTEGER_ONLY and not name.startswith("dual")]
 

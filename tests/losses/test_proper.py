@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from losses.conftest import case
 from scipy.optimize import minimize
 
 from focalcal.errors import InputError
 from focalcal.losses import ProperFocalLoss, focal_loss
 from focalcal.maps import focal_log_map
+from losses.conftest import case
 
 
 @pytest.mark.parametrize("gamma", [0.5, 3.0])

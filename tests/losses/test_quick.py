@@ -6,10 +6,10 @@ import itertools
 
 import pytest
 import torch
-from losses.conftest import case, gradient
 
 from focalcal.losses import FocalLoss, focal_loss
 from focalcal.losses._quick import quick_focal
+from losses.conftest import case, gradient
 
 
 def general(logits, labels, gamma, **settings):

@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from losses.conftest import gradient
 from torch.nn import functional as F
 
 from focalcal.errors import InputError
 from focalcal.losses import SigmoidFocalLoss, focal_loss, sigmoid_focal_loss
+from losses.conftest import gradient
 
 
 def multi_label():

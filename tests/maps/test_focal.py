@@ -12,11 +12,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from maps.oracles import exact_gradient_factor, exact_log_map
 
 import focalcal.maps.focal as module
 from focalcal.errors import InputError
 from focalcal.maps import binary_focal_map, focal_log_map, focal_map, gradient_factor
+from maps.oracles import exact_gradient_factor, exact_log_map
 
 GAMMAS = [-0.99, -0.9, -0.5, 0.0, 0.3, 1.0, 3.0, 5.0, 20.0, 100.0]
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from report.toys import METHODS, toy
 
 from focalcal.report import Model, Settings, report
+from report.toys import METHODS, toy
 
 
 @pytest.fixture(scope="session")

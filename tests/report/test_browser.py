@@ -7,7 +7,8 @@ import time
 
 import pytest
 
-from focalcal.report import theory, write
+from focalcal.report import write
+from focalcal_papers import theory_page as theory
 
 pytestmark = pytest.mark.browser
 

@@ -7,7 +7,6 @@ import json
 
 import numpy as np
 import pytest
-from report.toys import EVIL, METHODS, toy
 from scipy.stats import binomtest
 
 from focalcal import calibrators, metrics
@@ -16,6 +15,7 @@ from focalcal.predictions import Predictions
 from focalcal.report import Model, Settings, default_methods, load_folder, report, write
 from focalcal.report.compute import binomial_interval
 from focalcal.report.landscape import landscape
+from report.toys import EVIL, METHODS, toy
 
 
 def test_metrics_equal_evaluate(model, data):

@@ -8,11 +8,11 @@ import re
 from html.parser import HTMLParser
 
 import pytest
-from report.toys import EVIL
 
 from focalcal import calibrators
 from focalcal.report import html, markdown, page
 from focalcal.report.figure import label
+from report.toys import EVIL
 
 
 class Tags(HTMLParser):

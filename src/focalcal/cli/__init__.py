@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import importlib.metadata
 import inspect
 import os
 import sys
@@ -15,26 +16,18 @@ from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
+import typer.core
 
 from focalcal import __version__
 from focalcal.cli import _console
 from focalcal.errors import FileFormatError, FocalcalError, InputError, MissingExtraError
 
-COMMANDS = (
-    "evaluate",
-    "train",
-    "predict",
-    "curvature",
-    "fit",
-    "apply",
-    "methods",
-    "doctor",
-    "report",
-    "theory",
-    "demo",
-    "reproduce",
-)
+COMMANDS = ("evaluate", "fit", "apply", "methods", "report", "demo", "doctor")
 """Command modules of this package, in the order of `--help`; each has `register(app)`."""
+
+PAPERS = ("train", "predict", "curvature", "reproduce", "theory")
+"""Commands of the package focalcal-papers. Like any other package it announces a function
+`register(app)` per command as an entry point of the group "focalcal.commands"."""
 
 BAD_INPUT = (
     InputError,
@@ -49,6 +42,18 @@ BAD_INPUT = (
 """What the person at the keyboard can mend: exit code 2. Any other expected error is 1."""
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors (and JSON) only.")]
+
+
+class Group(typer.core.TyperGroup):
+    """Names the package to install for a command of the papers."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args and args[0] in PAPERS and args[0] not in self.commands:
+            raise InputError(
+                f"focalcal {args[0]} is a command of focalcal-papers, which is not installed; "
+                "install it with: pip install focalcal-papers (in a clone: pip install ./papers)"
+            )
+        return super().resolve_command(ctx, args)
 
 
 class App(typer.Typer):
@@ -80,6 +85,7 @@ def _with_quiet(function: Callable) -> Callable:
 
 app = App(
     name="focalcal",
+    cls=Group,
     help="Classifier confidences you can trust: measure, calibrate, train, explain, show.",
     epilog="Exit codes: 0 done, 1 the work failed, 2 bad input or usage, 130 interrupted.",
     no_args_is_help=True,
@@ -108,6 +114,11 @@ def _root(
 
 for _name in COMMANDS:
     importlib.import_module(f"focalcal.cli.{_name}").register(app)
+for _entry in importlib.metadata.entry_points(group="focalcal.commands"):
+    try:
+        _entry.load()(app)
+    except ImportError as _error:  # a broken guest must not take the other commands with it
+        sys.stderr.write(f"focalcal: warning: no command {_entry.name}: {_error}\n")
 
 
 def main() -> None:

@@ -32,8 +32,8 @@ def demo(
     reports.check_format(output)
     settings = demos.settings()
     if train:
-        shown = not (json or _console.is_quiet())
-        models = demos.trained_models(output.parent / "runs", progress=shown)
+        with _console.progress("training") as tick:
+            models = demos.trained_models(output.parent / "runs", progress=tick)
         write_report(models, settings, output, as_json=json)
         return
     with demos.embedded_models() as models:

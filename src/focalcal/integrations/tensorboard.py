@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from focalcal.bins import Bins
+from focalcal.errors import MissingExtraError
 from focalcal.metrics import Evaluation, StreamedEvaluation
 
 METRICS = ("accuracy", "nll", "brier", "ece", "adaptive_ece", "classwise_ece", "confidence_gap")
@@ -38,6 +39,12 @@ def log_evaluation(
 
 def reliability_figure(bins: Bins) -> Any:
     """A reliability diagram as a matplotlib `Figure`, for any logger that takes one."""
-    from focalcal.figures import draw, reliability_panel
+    try:
+        from matplotlib.figure import Figure
+    except ModuleNotFoundError as error:
+        raise MissingExtraError("matplotlib", "figures", "a reliability diagram") from error
+    from focalcal.figures import plot_reliability, reliability_panel
 
-    return draw([reliability_panel(bins)])
+    figure = Figure(figsize=(4.2, 3.4), layout="constrained")
+    plot_reliability(reliability_panel(bins), figure.subplots())
+    return figure

@@ -1,0 +1,169 @@
+"""`focalcal reproduce`: every table and figure of the papers by name; the result store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from focalcal.errors import InputError
+
+if TYPE_CHECKING:
+    from focalcal_papers.experiments import Result, Store
+
+
+def register(app: typer.Typer) -> None:
+    @app.command()
+    def reproduce(
+        names: Annotated[
+            list[str] | None,
+            typer.Argument(metavar="[NAME]...", help="E.g. ie/table1, 'fts/*', all; see --list."),
+        ] = None,
+        list_names: Annotated[bool, typer.Option("--list", help="Name what there is.")] = False,
+        scale: Annotated[
+            str, typer.Option(help="smoke (CPU), lite (a GPU, minutes) or paper.")
+        ] = "smoke",
+        data: Annotated[Path | None, typer.Option(help="Folder of data and predictions.")] = None,
+        out: Annotated[Path, typer.Option(help="Result store to write to.")] = Path("results"),
+        only: Annotated[
+            str, typer.Option(metavar="TEXT", help="Only recipes whose label contains this.")
+        ] = "",
+        add: Annotated[
+            list[Path] | None,
+            typer.Option(metavar="RUN_DIR", help="Keep a finished run folder in the store."),
+        ] = None,
+        report: Annotated[
+            Path | None, typer.Option(metavar="FILE.md", help="Write the document of the store.")
+        ] = None,
+        device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 ...")] = "auto",
+        json_output: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    ) -> None:
+        """Reproduce tables and figures of the papers, beside the papers' own values.
+
+        Runs are kept under --out and shared between names; what is finished is not run again.
+        """
+        from focalcal.cli._console import print_json, working
+        from focalcal_papers.experiments import EXPERIMENTS, Run, Store
+        from focalcal_papers.experiments import reproduce as run_experiment
+
+        if not (names or list_names or add or report):
+            raise InputError("expected a NAME, --list, --add RUN_DIR or --report FILE.md; got none")
+        if list_names:
+            _list(json_output)
+            return
+        store = Store(out)
+        for folder in add or []:
+            typer.echo(f"kept: {store.add(Run.from_folder(folder))}", err=json_output)
+        records = []
+        for name in _chosen(names or [], list(EXPERIMENTS)):
+            with working(name):
+                options = {"data": data, "device": device, "only": only, "tell": _tell}
+                result = run_experiment(EXPERIMENTS[name], scale, out, **options)
+            records.append(result.to_dict())
+            if not json_output:
+                _print(result, EXPERIMENTS[name].title)
+        if report is not None:
+            _write_report(report, store, data)
+            typer.echo(f"report: {report}", err=json_output)
+        if json_output and records:
+            print_json(records if len(records) > 1 else records[0])
+
+
+def _write_report(report: Path, store: Store, data: Path | None) -> None:
+    """Analyse the stored runs anew, then write the document of everything kept."""
+    import os
+
+    from focalcal._files import write_text
+    from focalcal.cli._console import working
+    from focalcal_papers.experiments import EXPERIMENTS, refresh, reproduction_text
+
+    stored = store.runs()
+    for name, experiment in EXPERIMENTS.items():
+        with working(name):
+            refresh(experiment, store, stored, data)
+    figures = os.path.relpath(store.path / "figures", report.parent)
+    write_text(report, reproduction_text(EXPERIMENTS.values(), store, Path(figures).as_posix()))
+
+
+def _tell(step: str) -> None:
+    """Name the run that begins, for people who wait."""
+    from rich.console import Console
+
+    from focalcal.cli._console import is_quiet
+
+    console = Console(stderr=True)
+    if console.is_terminal and not is_quiet():
+        console.print(f"  {step}")
+
+
+def _chosen(patterns: list[str], known: list[str]) -> list[str]:
+    """The names that match, in order; `*` and `?` are wildcards, "all" is everything."""
+    import difflib
+    import fnmatch
+
+    found: dict[str, None] = {}
+    for pattern in patterns:
+        matches = known if pattern == "all" else fnmatch.filter(known, pattern)
+        if not matches:
+            near = difflib.get_close_matches(pattern, known, n=1, cutoff=0.0)[0]
+            raise InputError(f"expected a name of --list, got {pattern!r}; the nearest is {near}")
+        found |= dict.fromkeys(matches)
+    return list(found)
+
+
+def _list(json_output: bool) -> None:
+    from rich.table import Table
+
+    from focalcal.cli._console import out, print_json
+    from focalcal_papers.experiments import EXPERIMENTS, SCALES
+
+    rows = [
+        {
+            "name": e.name,
+            "title": e.title,
+            "runs": {scale: len(e.recipes(scale)) for scale in SCALES},
+            "theory": e.theory,
+            "files": list(e.files),
+        }
+        for e in EXPERIMENTS.values()
+    ]
+    if json_output:
+        print_json(rows)
+        return
+    table = Table("name", "what", *(f"runs: {scale}" for scale in SCALES))
+    table.columns[0].no_wrap = True
+    for row in rows:
+        counts = ["theory"] * 3 if row["theory"] else [str(n) for n in row["runs"].values()]
+        table.add_row(row["name"], row["title"], *counts)
+    out().print(table)
+
+
+def _print(result: Result, title: str) -> None:
+    from rich.table import Table
+
+    from focalcal.cli._console import out
+
+    table = Table(
+        "quantity",
+        "paper",
+        "ours",
+        "95 %",
+        "n",
+        "verdict",
+        title=f"{result.name}: {title} ({result.scale})",
+        title_justify="left",
+    )
+    for f in result.findings:
+        interval = "" if f.low is None or f.high is None else f"{f.low:.4g} to {f.high:.4g}"
+        verdict = f.verdict if result.comparable else "stand-in data"
+        table.add_row(
+            f.what,
+            "" if f.paper is None else f"{f.paper:.4g}",
+            f.reason if f.ours is None else f"{f.ours:.4g}",
+            interval,
+            "" if f.n is None else str(f.n),
+            verdict,
+        )
+    out().print(table)
+    out().print(result.conclusion)

@@ -1,0 +1,39 @@
+"""`focalcal theory`: the figures, numbers and errata of the theory, as one page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from focalcal.cli import _console
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(theory)
+
+
+def theory(
+    output: Annotated[Path, typer.Option("--output", "-o", help="File to write.")] = Path(
+        "theory.html"
+    ),
+    json: Annotated[
+        bool, typer.Option("--json", help="Print the errata as JSON instead of writing a page.")
+    ] = False,
+) -> None:
+    """Write the theory in figures and numbers, with the errata and their evidence."""
+    if json:
+        import dataclasses
+
+        from focalcal_papers.errata import errata
+
+        _console.print_json([dataclasses.asdict(e) for e in errata()])
+        return
+    from focalcal_papers import theory_page as page
+
+    with _console.progress("theory") as tick:
+        path = page.write(output, tick)
+    _console.out().print(
+        f"{path} ({path.stat().st_size / 1e6:.1f} MB)", markup=False, soft_wrap=True
+    )

@@ -1,0 +1,44 @@
+"""Data sets as tensors with checked train, calibration and test splits."""
+
+from focalcal_papers.data.augmentation import augment, normalise, random_crop, random_flip
+from focalcal_papers.data.corruption import CORRUPTIONS, corrupt
+from focalcal_papers.data.registry import DATASETS, dataset_settings, load, needs_folder
+from focalcal_papers.data.splits import (
+    CIFAR_MEAN,
+    CIFAR_STD,
+    IMAGENET_MEAN,
+    IMAGENET_STD,
+    Batch,
+    DataSplits,
+    Split,
+    cut,
+)
+from focalcal_papers.data.text import Vocabulary, WordVectors, read_word_vectors, tokenize
+from focalcal_papers.data.trees import TreeBatch, Trees
+
+__all__ = [
+    "CIFAR_MEAN",
+    "CIFAR_STD",
+    "CORRUPTIONS",
+    "DATASETS",
+    "IMAGENET_MEAN",
+    "IMAGENET_STD",
+    "Batch",
+    "DataSplits",
+    "Split",
+    "TreeBatch",
+    "Trees",
+    "Vocabulary",
+    "WordVectors",
+    "augment",
+    "corrupt",
+    "cut",
+    "dataset_settings",
+    "load",
+    "needs_folder",
+    "normalise",
+    "random_crop",
+    "random_flip",
+    "read_word_vectors",
+    "tokenize",
+]

@@ -1,0 +1,44 @@
+"""Every table and figure of the four papers by name: recipes, runs, findings, the result store.
+
+>>> EXPERIMENTS["cpe/minimizers"].title
+'Focal-risk minimiser for p = (.9, .1)'
+"""
+
+from focalcal_papers.experiments import (
+    cpe,
+    fts,
+    fts_next,
+    fts_open,
+    geo,
+    geo_small,
+    ie,
+    ie_figures,
+    ie_recipe,
+)
+from focalcal_papers.experiments.base import SCALES, Analysis, Experiment, Finding, Material, Result
+from focalcal_papers.experiments.document import refresh, reproduction_text
+from focalcal_papers.experiments.runner import reproduce
+from focalcal_papers.experiments.runs import Run
+from focalcal_papers.experiments.store import Store
+
+EXPERIMENTS: dict[str, Experiment] = {
+    e.name: e
+    for module in (ie, ie_recipe, ie_figures, fts, fts_open, fts_next, cpe, geo, geo_small)
+    for e in module.EXPERIMENTS
+}
+"""Name on the command line to experiment, in the papers' order."""
+
+__all__ = [
+    "EXPERIMENTS",
+    "SCALES",
+    "Analysis",
+    "Experiment",
+    "Finding",
+    "Material",
+    "Result",
+    "Run",
+    "Store",
+    "refresh",
+    "reproduce",
+    "reproduction_text",
+]

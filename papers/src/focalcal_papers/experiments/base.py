@@ -1,0 +1,184 @@
+"""What an experiment is, and what comes out of one."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from focalcal.metrics import Estimate
+from focalcal_papers.experiments.runs import Run
+from focalcal_papers.figures import Panel, Table
+
+SCALES = ("smoke", "lite", "paper")
+STORED = "stored"
+"""What a result made of stored runs is called in place of a scale."""
+MARGIN = 0.25
+"""A trained network agrees with a printed value up to its own interval and this share of it."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One number: ours with its interval and sample size, beside the paper's where it has one.
+
+    tolerance: how far the two may lie apart; without it the paper's value, give or take
+    `MARGIN` of itself, has to meet our interval. `reason` says why `ours` is None. `setting` says
+    what the paper had where ours is not the same (its network, its epochs): then values are similar
+    or unlike, no more.
+    """
+
+    what: str
+    ours: float | None = None
+    paper: float | None = None
+    low: float | None = None
+    high: float | None = None
+    n: int | None = None
+    tolerance: float | None = None
+    reason: str = ""
+    setting: str = ""
+
+    @classmethod
+    def percent(cls, what: str, e: Estimate, paper: float | None = None, **more: Any) -> Finding:
+        """An estimate in percent with its interval and n; no value where it is undefined.
+
+        >>> Finding.percent("ECE %", Estimate(0.02, 0.01, 0.03, 100)).high
+        3.0
+        """
+        if not math.isfinite(e.value):
+            return cls(what, None, paper, n=e.n, reason="undefined: no such sample", **more)
+        ends = (100 * e.low, 100 * e.high) if math.isfinite(e.low) else (None, None)
+        return cls(what, 100 * e.value, paper, *ends, e.n, **more)
+
+    @property
+    def verdict(self) -> str:
+        """agrees, differs, similar, unlike, not run, or measured where the paper has no number.
+
+        >>> Finding("T", ours=0.7744, paper=0.78, tolerance=0.005).verdict
+        'differs'
+        """
+        if self.ours is None:
+            return "not run"
+        if self.paper is None:
+            return "measured"
+        if self.tolerance is not None:
+            near = abs(self.ours - self.paper) <= self.tolerance
+        else:
+            low = self.ours if self.low is None else self.low
+            high = self.ours if self.high is None else self.high
+            slack = MARGIN * abs(self.paper)
+            near = low - slack <= self.paper <= high + slack
+        if self.setting:
+            return "similar" if near else "unlike"
+        return "agrees" if near else "differs"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Only what is set, with NaN and infinity as None."""
+        plain = {k: v for k, v in dataclasses.asdict(self).items() if v not in (None, "")}
+        finite = {
+            k: None if isinstance(v, float) and not math.isfinite(v) else v
+            for k, v in plain.items()
+        }
+        return finite | {"verdict": self.verdict}
+
+    @classmethod
+    def from_dict(cls, record: dict[str, Any]) -> Finding:
+        return cls(**{k: v for k, v in record.items() if k != "verdict"})
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """What the runs say: numbers, a short written conclusion, and panels to draw.
+
+    tables: the numbers arranged to be read, where one finding a line would be too many.
+    """
+
+    findings: tuple[Finding, ...]
+    conclusion: str
+    panels: tuple[Panel, ...] = ()
+    tables: tuple[Table, ...] = ()
+
+
+@dataclass(frozen=True)
+class Material:
+    """What an analysis works on: trained runs, and the folder with published predictions."""
+
+    scale: str
+    runs: tuple[Run, ...] = ()
+    data: Path | None = None
+    missing: dict[str, str] = field(default_factory=dict)
+    """Recipes that could not be run, and why."""
+
+    def by_loss(self) -> dict[str, Run]:
+        """One run per loss: of several seeds or networks the first."""
+        found: dict[str, Run] = {}
+        for run in self.runs:
+            found.setdefault(run.loss, run)
+        return found
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A named table, figure or question.
+
+    claim: what the paper says. recipes: settings of training runs by label for a scale, none for
+    theory. accepts: which stored runs (by their settings) belong to it. measures: what is measured
+    with the runs' weights, "curvature" or "shift". files: published predictions it reads where
+    --data holds them.
+    from_tables: whether the papers' printed tables alone already say something. made_up: whether
+    made-up data are what it is about, not a stand-in.
+    """
+
+    name: str
+    title: str
+    claim: str
+    analyse: Callable[[Material], Analysis]
+    recipes: Callable[[str], dict[str, dict[str, Any]]] = lambda scale: {}
+    accepts: Callable[[dict[str, Any]], bool] = lambda settings: False
+    measures: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+    from_tables: bool = False
+    made_up: bool = False
+
+    @property
+    def theory(self) -> bool:
+        """Whether it is the same at every scale: nothing is trained and no file is read."""
+        return not self.recipes("smoke") and not self.files
+
+
+@dataclass(frozen=True)
+class Result:
+    """An experiment that was run. `comparable` is False where stand-in data were used."""
+
+    name: str
+    scale: str
+    findings: tuple[Finding, ...]
+    conclusion: str
+    comparable: bool
+    runs: tuple[str, ...] = ()
+    provenance: dict[str, Any] = field(default_factory=dict)
+    tables: tuple[Table, ...] = ()
+    panels: tuple[Panel, ...] = field(default=(), compare=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready; the panels are drawn, not stored."""
+        plain = {
+            f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "panels"
+        }
+        return plain | {
+            "findings": [f.to_dict() for f in self.findings],
+            "runs": list(self.runs),
+            "tables": [dataclasses.asdict(t) for t in self.tables],
+        }
+
+    @classmethod
+    def from_dict(cls, record: dict[str, Any]) -> Result:
+        findings = tuple(Finding.from_dict(f) for f in record["findings"])
+        tables = tuple(
+            Table(t["title"], tuple(t["columns"]), tuple(map(tuple, t["rows"])))
+            for t in record.get("tables", ())
+        )
+        listed = {"findings": findings, "runs": tuple(record["runs"]), "tables": tables}
+        return cls(**(record | listed))

@@ -1,0 +1,368 @@
+"""GEO (Kimura and Naganuma): Figures 1 to 4 and its three open questions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+from scipy.stats import rankdata
+
+from focalcal.maps import focal_loss_derivative
+from focalcal_papers.errata import logit_curvature
+from focalcal_papers.experiments.base import Analysis, Experiment, Finding, Material
+from focalcal_papers.experiments.geo_recipes import (
+    AWARE,
+    METHODS,
+    MODELS,
+    gamma_recipes,
+    method_recipes,
+    tau_recipes,
+)
+from focalcal_papers.experiments.ie_grid import seeds
+from focalcal_papers.experiments.runs import Run
+from focalcal_papers.experiments.settings import Settings, is_published
+from focalcal_papers.figures import Table
+from focalcal_papers.figures import geo as figures
+from focalcal_papers.figures.geo import CurvaturePoint
+
+NO_CURVATURE = "no run with a measured Hessian; measure one with: focalcal curvature RUN --json"
+
+
+def _point(run: Run, x: float) -> CurvaturePoint:
+    trace = run.curvature["trace"]
+    top = run.curvature["top"]["values"][0] if run.curvature.get("top") else float("nan")
+    ends = trace["low"], trace["high"]
+    return CurvaturePoint(x, trace["value"], *ends, top, run.before["ece"].value)
+
+
+def _findings(run: Run, point: CurvaturePoint) -> list[Finding]:
+    n = int(run.curvature["n"])
+    return [
+        Finding(f"trace, {run.label}", point.trace, None, point.low, point.high, n),
+        Finding(f"λ max, {run.label}", point.top, n=n),
+        Finding.percent(f"ECE %, {run.label}", run.before["ece"]),
+    ]
+
+
+def _by_network(
+    material: Material, fixed: bool = True
+) -> tuple[dict[str, list[CurvaturePoint]], list[Finding]]:
+    """Points by network and length of training.
+
+    fixed: only of losses with one γ, seeds together.
+    """
+    points: dict[str, list[CurvaturePoint]] = {}
+    findings = []
+    for run in material.runs:
+        if run.curvature is None or (fixed and run.gamma is None):
+            continue
+        point = _point(run, run.gamma or 0.0)
+        name = f"{run.network}, {run.settings['epochs']} epochs"
+        points.setdefault(name, []).append(point)
+        findings += _findings(run, point)
+    if fixed:
+        points = {name: _over_seeds(found) for name, found in points.items()}
+    return points, findings
+
+
+def _over_seeds(points: list[CurvaturePoint]) -> list[CurvaturePoint]:
+    """Means of the points with one γ, their intervals together, in the order of γ."""
+    found = []
+    for x in sorted({p.x for p in points}):
+        own = [p for p in points if p.x == x]
+        trace, top, ece = np.mean([(p.trace, p.top, p.ece) for p in own], axis=0).tolist()
+        low, high = min(p.low for p in own), max(p.high for p in own)
+        found.append(CurvaturePoint(x, trace, low, high, top, ece))
+    return found
+
+
+def not_measured(reason: str = NO_CURVATURE) -> Analysis:
+    """What is said where too few runs have a Hessian."""
+    return Analysis((Finding("curvature", reason=reason),), f"Not run: {reason}.")
+
+
+def _by_length(material: Material) -> list[tuple[int, Material]]:
+    """The measured runs that were trained for equally long, the longest first."""
+    runs: dict[int, list[Run]] = {}
+    for run in material.runs:
+        if run.curvature is not None:
+            runs.setdefault(run.settings["epochs"], []).append(run)
+    return [(n, replace(material, runs=tuple(runs[n]))) for n in sorted(runs, reverse=True)]
+
+
+def _fig1(material: Material) -> Analysis:
+    findings = (
+        Finding(
+            "d²FL/ds² at p = .27, cross-entropy", logit_curvature(0.27, 0.0), 0.197, tolerance=5e-4
+        ),
+        Finding("d²FL/ds² at p = .27, γ = 3", logit_curvature(0.27, 3.0), 0.570, tolerance=5e-4),
+        Finding(
+            "dFL/dp at p = 1 − 1e-9, γ = .25",
+            float(focal_loss_derivative(1 - 1e-9, 0.25)),
+            0.0,
+            tolerance=0.01,
+        ),
+    )
+    text = (
+        "dFL/dp → 0 as p → 1 for every γ > 0, so the advice γ > ½ does not follow; curvature rises "
+        "at low p and falls at high p. CE is γ = 0."
+    )
+    return Analysis(findings, text, tuple(figures.figure1()))
+
+
+def _falls(points: dict[str, list[CurvaturePoint]]) -> str:
+    parts = []
+    for name, found in points.items():
+        if len(found) < 2:
+            continue
+        first, last = found[0], found[-1]
+        change = "falls" if last.high < first.low else "rises" if last.low > first.high else "stays"
+        parts.append(
+            f"{name}: {change}, {first.trace:.3g} at γ = {first.x:g} to {last.trace:.3g} "
+            f"at γ = {last.x:g}"
+        )
+        tops = ", ".join(f"{p.top:.3g}" for p in found)
+        parts[-1] += f", λ max {tops} in the order of γ"
+    text = "Trace of the cross-entropy Hessian on test data. "
+    return text + ("; ".join(parts) or "One γ only, so whether it falls stays open here") + "."
+
+
+def _fig2(material: Material) -> Analysis:
+    points, findings = _by_network(material)
+    if not points:
+        return not_measured()
+    text = _falls(points) + seeds(material.runs)
+    return Analysis(tuple(findings), text, tuple(figures.figure2(points)))
+
+
+def _fig3(material: Material) -> Analysis:
+    """Networks that were trained for equally long are compared with each other."""
+    parts = [
+        _ece_and_trace(own, epochs)
+        for epochs, own in _by_length(material)
+        if sum(run.curvature["trace"]["value"] > 0 for run in own.runs) > 2
+    ]
+    if not parts:
+        return not_measured("fewer than three runs of one length have a measured Hessian")
+    return Analysis(
+        tuple(f for part in parts for f in part.findings),
+        " ".join(part.conclusion for part in parts) + seeds(material.runs),
+        tuple(panel for part in parts for panel in part.panels),
+    )
+
+
+def _ece_and_trace(material: Material, epochs: int) -> Analysis:
+    points, findings = _by_network(material, fixed=False)
+    kept = {name: [p for p in found if p.trace > 0] for name, found in points.items()}
+    every = [p for found in kept.values() for p in found]
+    rank = rank_correlation([p.trace for p in every], [p.ece for p in every])
+    findings.append(
+        Finding(f"rank correlation of ECE and trace, {epochs} epochs", rank, n=len(every))
+    )
+    text = f"{epochs} epochs, all losses and networks: the rank correlation of ECE and trace is "
+    text += f"{rank:+.2f}, n = {len(every)}. "
+    what = f"R² of the cubic fit of ECE on ln trace, {epochs} epochs"
+    if len(every) < 6:  # a cubic has four coefficients
+        reason = f"{len(every)} networks are too few"
+        findings.append(Finding(what, reason=reason))
+        return Analysis(tuple(findings), text + f"The cubic fit is left out: {reason}.")
+    fit = figures.cubic_fit([p.trace for p in every], [100 * p.ece for p in every])
+    findings.append(Finding(what, fit.r_squared, n=fit.n))
+    text += (
+        f"R² of the cubic fit is {fit.r_squared:.2f} over {fit.n} networks. A cubic follows a "
+        "minimum where one exists; it says nothing about cause."
+    )
+    return Analysis(
+        tuple(findings), text, tuple(figures.figure3({k: v for k, v in kept.items() if v}))
+    )
+
+
+def rank_correlation(x: list[float], y: list[float]) -> float:
+    """Spearman's, ties sharing their rank; NaN where one of them is constant.
+
+    >>> rank_correlation([1, 2, 4], [3, 2, 1])
+    -1.0
+    """
+    if any(len(set(v)) < 2 for v in (x, y)):
+        return float("nan")
+    return round(float(np.corrcoef(rankdata(x), rankdata(y))[0, 1]), 12)
+
+
+def _fig4(material: Material) -> Analysis:
+    points: dict[str, list[CurvaturePoint]] = {}
+    findings, errors = [], {}
+    for run in material.runs:
+        if run.curvature is None or run.loss != "ce+curvature":
+            continue
+        tau = run.settings["loss_settings"]["tau"]
+        point = _point(run, tau)
+        points.setdefault(f"lr {run.settings['lr']:g}", []).append(point)
+        label = f"τ = {tau:g}, lr {run.settings['lr']:g}"
+        n = int(run.curvature["n"])
+        findings += [
+            Finding(f"trace, {label}", point.trace, None, point.low, point.high, n),
+            Finding.percent(f"ECE %, {label}", run.before["ece"]),
+            Finding.percent(f"error %, {label}", run.before["error"]),
+        ]
+        errors[label] = 100 * run.before["error"].value
+    if not points:
+        return not_measured()
+    parts = []
+    for rate, found in points.items():
+        plain = next((p for p in found if p.x == 0), found[0])
+        best = min(found, key=lambda p: p.ece)
+        least = min(found, key=lambda p: p.trace)
+        parts.append(
+            f"{rate}: trace {plain.trace:.3g} without it, least {least.trace:.3g} at τ = "
+            f"{least.x:g}; ECE {100 * plain.ece:.1f} % without it, least {100 * best.ece:.1f} % at "
+            f"τ = {best.x:g}, where the error goes from {errors[f'τ = {plain.x:g}, {rate}']:.1f} "
+            f"to {errors[f'τ = {best.x:g}, {rate}']:.1f} %"
+        )
+    epochs = ", ".join(sorted({str(r.settings["epochs"]) for r in material.runs}))
+    text = f"The explicit penalty, {epochs} epochs, one seed. " + "; ".join(parts) + "."
+    return Analysis(tuple(findings), text, tuple(figures.figure4(points)))
+
+
+def _method(run: Run) -> str:
+    s = run.settings
+    return "mixup" if s.get("mixup") else "sam" if s.get("sam") else s["loss"]
+
+
+def _methods(wanted: tuple[str, ...], material: Material) -> Analysis:
+    findings, networks = [], {}
+    losses = {METHODS[name]["loss"] for name in wanted} | {"fla-53"}
+    for run in material.runs:
+        name = _method(run)
+        if run.curvature is None or not {name, run.loss} & (losses | set(wanted)):
+            continue
+        point = _point(run, 0)
+        networks.setdefault(run.network, {}).setdefault(name, point)
+        findings += _findings(run, point)
+    network = max(networks, key=lambda k: ("ce" in networks[k], len(networks[k])), default="")
+    traces = networks.get(network, {})
+    kinds = {name: name if name in ("mixup", "sam") else METHODS[name]["loss"] for name in wanted}
+    absent = [name for name, kind in kinds.items() if kind not in traces]
+    asked = [name for name in wanted if name not in ("ce", "fl-3")]
+    if "ce" not in traces or all(name in absent for name in asked):
+        lacking = asked if "ce" in traces else ["ce"]
+        reason = f"no run with a measured Hessian was trained with {' or '.join(lacking)}"
+        return Analysis((Finding("curvature", reason=reason),), f"Not run: {reason}.")
+    every = list(traces.values())
+    lower = [k for k, p in traces.items() if p.high < traces["ce"].low]
+    others = [k for k in traces if k not in (*lower, "ce")]
+    text = (
+        f"{network}: against cross-entropy ({traces['ce'].trace:.3g}) the trace is lower, outside "
+        f"both intervals, with {_listed(lower, traces)}; not with {_listed(others, traces)}. "
+        f"Rank correlation of ECE and trace over these {len(traces)}: "
+        f"{rank_correlation([p.trace for p in every], [p.ece for p in every]):+.2f}."
+    )
+    if absent:
+        text += f" Not run: {', '.join(absent)}."
+    return Analysis(tuple(findings), text + seeds(material.runs))
+
+
+def _listed(names: list[str], traces: dict[str, CurvaturePoint]) -> str:
+    return ", ".join(f"{k} ({traces[k].trace:.3g})" for k in names) or "none"
+
+
+def which_architecture(material: Material, same_length: bool = False) -> Analysis:
+    """The trace at the best γ of each network; among those trained for equally long, if asked."""
+    points, findings = _by_network(material)
+    if not points:
+        return not_measured()
+    parts = []
+    for own in [m for _, m in _by_length(material)] if same_length else [material]:
+        several = {k: found for k, found in _by_network(own)[0].items() if len(found) > 1}
+        best = {k: min(found, key=lambda p: p.ece) for k, found in several.items()}
+        parts += [
+            f"{name} {p.trace:.3g} (γ = {p.x:g}, ECE {100 * p.ece:.2f} %)"
+            for name, p in best.items()
+            if len(best) > 1
+        ]
+    text = "Trace at the γ of lowest ECE"
+    text += ", among networks trained for equally long: " if same_length else ": "
+    text += "; ".join(parts) or "no two with several γ, so the question stays open here"
+    text += "." + seeds(material.runs)
+    rows = tuple(
+        (name, f"{p.x:g}", f"{p.trace:.3g}", f"{p.top:.3g}", f"{100 * p.ece:.2f}")
+        for name, found in points.items()
+        for p in found
+    )
+    table = Table("test set", ("network", "γ", "trace", "λ max", "ECE %"), rows)
+    return Analysis(tuple(findings), text, tuple(figures.figure2(points)), (table,))
+
+
+def _accepts_plain(settings: Settings, shortened: bool = True) -> bool:
+    """Runs on CIFAR-10 in the published setting, shortened or whole."""
+    return settings["dataset"] == "cifar10" and is_published(settings, shortened)
+
+
+def _accepts_methods(settings: Settings) -> bool:
+    """The whole ones, with mixup and SAM too."""
+    return _accepts_plain(settings | {"mixup": 0, "sam": 0}, shortened=False)
+
+
+def _accepts_penalty(settings: Settings) -> bool:
+    return settings["dataset"] == "cifar10" and "+curvature" in settings["loss"]
+
+
+def _experiment(
+    name: str, title: str, claim: str, analyse, recipes, accepts=_accepts_plain
+) -> Experiment:
+    return Experiment(f"geo/{name}", title, claim, analyse, recipes, accepts, ("curvature",))
+
+
+EXPERIMENTS: tuple[Experiment, ...] = (
+    Experiment(
+        "geo/fig1",
+        "Loss, slope and curvature against p",
+        "the gradient stays away from 0 at p → 1 unless γ > ½",
+        _fig1,
+    ),
+    _experiment(
+        "fig2",
+        "Curvature against γ",
+        "trace and largest eigenvalue fall with γ",
+        _fig2,
+        partial(gamma_recipes, MODELS),
+    ),
+    _experiment(
+        "fig3",
+        "ECE against curvature",
+        "a cubic fit of ECE on the trace has a minimum",
+        _fig3,
+        partial(gamma_recipes, MODELS),
+    ),
+    _experiment(
+        "fig4",
+        "Explicit curvature penalty on a perceptron",
+        "the penalty lowers the trace and, to a point, the ECE",
+        _fig4,
+        tau_recipes,
+        _accepts_penalty,
+    ),
+    _experiment(
+        "open1",
+        "Do other calibration methods reduce curvature?",
+        "left open",
+        partial(_methods, tuple(METHODS)),
+        partial(method_recipes, tuple(METHODS)),
+        _accepts_methods,
+    ),
+    _experiment(
+        "open2",
+        "Does the best curvature depend on the architecture?",
+        "left open",
+        partial(which_architecture, same_length=True),
+        partial(gamma_recipes, MODELS),
+    ),
+    _experiment(
+        "open3",
+        "Other curvature-aware training: SAM, mixup",
+        "left open",
+        partial(_methods, AWARE),
+        partial(method_recipes, AWARE),
+        _accepts_methods,
+    ),
+)

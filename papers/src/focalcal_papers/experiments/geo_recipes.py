@@ -1,0 +1,79 @@
+"""GEO's recipes: networks with every γ, the explicit penalty, other ways of training."""
+
+from __future__ import annotations
+
+from focalcal_papers.experiments.settings import BASES, SMOKE, Settings
+
+GAMMAS = (0, 1, 3, 5, 10)
+MODELS: dict[str, Settings] = {
+    "resnet18": {"model": "resnet18"},
+    "resnet18x2": {"model": "resnet18", "model_settings": {"width": 2}},
+    "mobilenet_v2": {"model": "mobilenet_v2"},
+    "vgg19": {"model": "vgg19"},
+    "vit": {"model": "vit"},
+}
+METHODS: dict[str, Settings] = {
+    "ce": {"loss": "ce"},
+    "label smoothing": {"loss": "ls-0.05"},
+    "brier": {"loss": "brier"},
+    "mmce": {"loss": "mmce"},
+    "fl-3": {"loss": "fl-3"},
+    "mixup": {"loss": "ce", "mixup": 0.2},
+    "sam": {"loss": "ce", "sam": 0.05},
+}
+AWARE = ("ce", "fl-3", "mixup", "sam")
+
+
+def _loss(gamma: float) -> str:
+    return "ce" if gamma == 0 else f"fl-{gamma:g}"
+
+
+def gamma_recipes(
+    models: dict[str, Settings], scale: str, base: Settings | None = None
+) -> dict[str, Settings]:
+    """Every network with every γ; on made-up data a narrow and a wide perceptron."""
+    if scale == "smoke":
+        models = {f"mlp{h}": {"model_settings": {"hidden": h}} for h in (16, 48)}
+    base = SMOKE | {"epochs": 10} if scale == "smoke" else base or BASES[scale]
+    return {
+        f"{name}-{_loss(g)}": base | changes | {"loss": _loss(g)}
+        for name, changes in models.items()
+        for g in GAMMAS
+    }
+
+
+def tau_recipes(scale: str) -> dict[str, Settings]:
+    """The perceptron of Figure 4 with penalties of several strengths."""
+    base = SMOKE | {"epochs": 5, "optimizer": "sgd", "momentum": 0.9}
+    rates, taus = (0.02, 0.05), (0.0, 0.01, 0.1)
+    if scale != "smoke":
+        base = BASES[scale] | {
+            "model": "mlp",
+            "model_settings": {"hidden": 100},
+            "augment": "none",
+            "weight_decay": 0.0,
+            "schedule": "constant",
+            "reduction": "mean",
+            "clip_norm": 0.0,
+            "precision": "float32",
+            "epochs": 10 if scale == "lite" else 30,
+        }
+        # The trace of this network is about 2,000: from τ = .01 on training fails or diverges.
+        rates, taus = (0.003, 0.01, 0.03), (0.0, 1e-4, 3e-4, 1e-3)
+        rates = rates[:2] if scale == "lite" else rates
+    return {
+        f"lr{rate:g}-tau{tau:g}": base
+        | {
+            "lr": rate,
+            "loss": "ce+curvature",
+            "loss_settings": {"tau": tau, "probes": 1},
+        }
+        for rate in rates
+        for tau in taus
+    }
+
+
+def method_recipes(names: tuple[str, ...], scale: str) -> dict[str, Settings]:
+    """Some of `METHODS`, on one network."""
+    base = SMOKE | {"epochs": 10} if scale == "smoke" else BASES[scale]
+    return {name: base | METHODS[name] for name in names}

@@ -1,0 +1,319 @@
+"""IE (Mukhoti et al. 2020): Figures 1 to 8."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from focalcal._arrays import softmax
+from focalcal.maps import gamma_for_probability, inverse_focal_map
+from focalcal.metrics import reliability
+from focalcal_papers.experiments.base import Analysis, Experiment, Finding, Material
+from focalcal_papers.experiments.ie_grid import seeds
+from focalcal_papers.experiments.runs import Run
+from focalcal_papers.experiments.settings import (
+    BASES,
+    Settings,
+    is_published,
+    with_losses,
+)
+from focalcal_papers.figures import Curve, Curves
+from focalcal_papers.figures import ie as figures
+
+
+def _traced(run: Run) -> list[dict[str, Any]]:
+    return [row for row in run.rows if "test" in row]
+
+
+def _ends(run: Run, names: tuple[str, ...]) -> list[Finding]:
+    """Numbers of the finished network on the test set, with intervals."""
+    found = []
+    for name in names:
+        e = run.before[name]
+        what = f"test {name.replace('_', ', ')}, {run.label}"
+        if name == "ece":
+            found.append(Finding.percent(f"test ECE %, {run.label}", e))
+        else:
+            found.append(Finding(what, e.value, None, e.low, e.high, e.n))
+    return found
+
+
+FIXED = ("ce", "fl-1", "fl-2", "fl-3")
+SPLIT = ("nll_right", "nll_wrong", "entropy_right", "entropy_wrong")
+
+
+def _fig1(material: Material) -> Analysis:
+    run = material.by_loss()["ce"]
+    findings = _ends(run, ("nll", *SPLIT))
+    rows = _traced(run)
+    low = min(rows, key=lambda row: row["test"]["nll"])
+    last = rows[-1]
+    for at in (low, last):
+        found, n = at["test"], at["test"]["n"]
+        counts = {"": n, "_right": n * (1 - found["error"]), "_wrong": n * found["error"]}
+        for group, count in counts.items():
+            what = f"test nll{group.replace('_', ', ')}, epoch {at['epoch']}"
+            findings.append(Finding(what, found[f"nll{group}"], n=round(count)))
+    share = last["test"]["error"] * (last["test"]["nll_wrong"] or 0) / last["test"]["nll"]
+    text = (
+        f"{run.label}: the test NLL is lowest at epoch {low['epoch']} ({low['test']['nll']:.3f}) "
+        f"and ends at {last['test']['nll']:.3f}. That of the wrong samples goes from "
+        f"{_text(low['test']['nll_wrong'])} to {_text(last['test']['nll_wrong'])}, that of the "
+        f"right ones from {_text(low['test']['nll_right'])} to "
+        f"{_text(last['test']['nll_right'])}; at the end the mistakes, "
+        f"{100 * last['test']['error']:.1f} % of the samples, make {100 * share:.0f} % of the NLL."
+    )
+    return Analysis(tuple(findings), text, tuple(figures.figure1(run.rows)))
+
+
+def _text(value: float | None) -> str:
+    return "none" if value is None else f"{value:.3f}"
+
+
+def _fig2(material: Material) -> Analysis:
+    run = material.by_loss()["ce"]
+    bins = run.snapshot_bins()
+    if not bins:
+        return _fig2_traces(run)
+    findings = tuple(
+        Finding(
+            f"mean training confidence, epoch {epoch}, {run.label}",
+            float(b.confidence_sums.sum() / b.total),
+            n=int(b.total),
+        )
+        for epoch, b in bins.items()
+    )
+    text = f"Mean training confidence goes from {findings[0].ours:.3f} to {findings[-1].ours:.3f}."
+    return Analysis(findings, text, tuple(figures.figure2(bins)))
+
+
+def _fig2_traces(run: Run) -> Analysis:
+    """Without snapshots there are no bins, but the traces hold the means."""
+    rows = _traced(run)
+    if not rows:
+        reason = "the run kept neither snapshots of its training set nor traces"
+        return Analysis((Finding("training confidence", reason=reason),), f"Not run: {reason}.")
+    findings = []
+    for epoch in (10, 100, 200, 350):
+        near = min(rows, key=lambda row: abs(row["epoch"] - epoch))
+        for name in ("error", "confidence"):
+            what = f"training {name}, epoch {near['epoch']}, {run.label}"
+            findings.append(Finding(what, near["train"][name], n=near["train"]["n"]))
+    findings = list(dict.fromkeys(findings))
+    learned = next((r for r in rows if r["train"]["error"] < 1e-3), None)
+    last = rows[-1]
+    text = "Means over training samples; bins were not kept (setting `snapshots`). "
+    if learned is None:
+        text += f"The training error never falls below 0.1 % (last {last['train']['error']:.4f})."
+    else:
+        text += (
+            f"The training error is below 0.1 % from epoch {learned['epoch']}, where mean "
+            f"confidence lacks {1 - learned['train']['confidence']:.1e} to 1 and the NLL is "
+            f"{learned['train']['nll']:.1e}; at epoch {last['epoch']} these are "
+            f"{1 - last['train']['confidence']:.1e} and {last['train']['nll']:.1e}."
+        )
+    curves = tuple(
+        Curve(name, *figures.trace(rows, name, "train")) for name in ("confidence", "error")
+    )
+    return Analysis(tuple(findings), text, (Curves("training set", "epoch", "mean", curves),))
+
+
+def _fig3(material: Material) -> Analysis:
+    runs = dict(sorted(material.by_loss().items(), key=lambda item: item[1].gamma or 0))
+    findings = [f for run in runs.values() for f in _ends(run, ("ece", "nll", *SPLIT))]
+    norms = {k: r.rows[-1].get("last_layer_norm") for k, r in runs.items()}
+    findings += [
+        Finding(f"norm of the last layer, {runs[k].label}", v) for k, v in norms.items() if v
+    ]
+    parts = []
+    for name, unit in (("nll", "NLL"), ("entropy_wrong", "entropy when wrong")):
+        parts.append(
+            f"{unit}: " + ", ".join(f"{k} {r.before[name].value:.3f}" for k, r in runs.items())
+        )
+    parts.append(
+        "norm of the last layer: " + ", ".join(f"{k} {v:.2f}" for k, v in norms.items() if v)
+    )
+    text = "At the end, on the test set. " + "; ".join(parts) + "." + _absent(FIXED, runs)
+    text += seeds(material.runs)
+    panels = figures.figure3({k: r.rows for k, r in runs.items()})
+    return Analysis(tuple(findings), text, tuple(panels))
+
+
+def _absent(losses: tuple[str, ...], runs: dict[str, Run]) -> str:
+    left = [loss for loss in losses if loss not in runs]
+    return f" Not run: {', '.join(left)}." if left else ""
+
+
+def _fig4a(material: Material) -> Analysis:
+    panels = figures.figure4a()
+    findings = [
+        Finding(f"γ*({p})", float(gamma_for_probability(p)), v, tolerance=5e-4)
+        for p, v in ((0.2, 4.851), (0.25, 3.070))
+    ]
+    text = "The factor exceeds 1 below p0 and falls below 1 above, with γ*(p0) = γ."
+    return Analysis(tuple(findings), text, tuple(panels))
+
+
+def _fig4(material: Material) -> Analysis:
+    base = _fig4a(material)
+    norms: dict[int, dict[str, Any]] = {}
+    for loss, run in material.by_loss().items():
+        for epoch, table in run.snapshots.items():
+            if "gradient_norms" in table:
+                norms.setdefault(epoch, {})[loss] = table["gradient_norms"]
+    findings = list(base.findings)
+    for epoch, by_loss in norms.items():
+        findings += [
+            Finding(f"mean gradient norm, epoch {epoch}, {k}", float(v.mean()), n=len(v))
+            for k, v in by_loss.items()
+        ]
+    panels = (*base.panels, *figures.figure4(norms))
+    if not norms:
+        findings.append(Finding("gradient norms", reason="the runs kept no snapshots"))
+    return Analysis(tuple(findings), base.conclusion, panels)
+
+
+def _fig5(material: Material) -> Analysis:
+    runs = material.by_loss()
+    findings = [
+        Finding.percent(f"ECE %, {r.label}, {stage}", e)
+        for r in runs.values()
+        for stage, e in (("pre", r.before["ece"]), ("post", r.after["ece"]))
+    ]
+    before = {k: r.before.reliability for k, r in runs.items()}
+    after = {k: r.after.reliability for k, r in runs.items()}
+    gaps = ", ".join(f"{k} {100 * r.before['confidence_gap'].value:+.1f}" for k, r in runs.items())
+    ends = ", ".join(f"{k} {100 * r.after['ece'].value:.2f}" for k, r in runs.items())
+    text = f"Confidence minus accuracy before scaling, in points: {gaps}. ECE % after: {ends}."
+    text += seeds(material.runs)
+    return Analysis(tuple(findings), text, tuple(figures.figure5(before, after)))
+
+
+def _fig6(material: Material) -> Analysis:
+    panels = figures.figure6()
+    ends = {c.label: float(c.y[-1]) for c in panels[0].curves}
+    findings = tuple(Finding(f"weight norm, {k}", v) for k, v in ends.items())
+    smaller = ends["γ = 1"] < ends["cross-entropy"]
+    text = (
+        "The weight norm is larger for cross-entropy, as the figure shows, against App. G's text."
+        if smaller
+        else "The weight norm is larger for focal loss."
+    )
+    return Analysis(findings, text, tuple(panels))
+
+
+def _fig7(material: Material) -> Analysis:
+    checked = {1: 0.7744, 3: 0.6471, 5: 0.5974}
+    findings = tuple(
+        Finding(
+            f"optimal q for p = .9, γ = {g}",
+            float(inverse_focal_map([0.9, 0.1], float(g))[0]),
+            v,
+            tolerance=5e-5,
+        )
+        for g, v in checked.items()
+    )
+    text = "For two classes the minimiser is closer to ½ than the truth, the more so the larger γ."
+    return Analysis(findings, text, tuple(figures.figure7()))
+
+
+def _fig8(material: Material) -> Analysis:
+    runs = material.by_loss()
+
+    def fine(run: Run, scale: float) -> Any:
+        return reliability(run.test.labels, softmax(run.test.as_logits() / scale), bins=50)
+
+    stages = {
+        "before": {k: fine(r, 1.0) for k, r in runs.items()},
+        "after T": {k: fine(r, r.temperature) for k, r in runs.items()},
+    }
+    findings = [
+        Finding(f"share above .98, {k}, {stage}", float(b.share[-1]), n=int(b.total))
+        for stage, by in stages.items()
+        for k, b in by.items()
+    ]
+    left = ", ".join(
+        f"{k} {100 * stages['before'][k].share[-1]:.0f} → {100 * b.share[-1]:.0f} %"
+        for k, b in stages["after T"].items()
+    )
+    text = f"Share of the test set above .98, before → after scaling: {left}; compare Table 6."
+    return Analysis(tuple(findings), text, tuple(figures.figure8(stages)))
+
+
+def _figure_recipes(losses: tuple[str, ...], snapshots: bool, scale: str) -> dict[str, Settings]:
+    epochs = {"smoke": [1, 10, 20], "lite": [10, 20, 30], "paper": [10, 100, 200, 350]}[scale]
+    changes = {"snapshots": epochs} if snapshots else {}
+    return with_losses(BASES[scale], losses, **changes)
+
+
+def _figure(name: str, title: str, claim: str, analyse, losses=(), snapshots=False) -> Experiment:
+    if not losses:
+        return Experiment(f"ie/{name}", title, claim, analyse)
+    recipes = partial(_figure_recipes, losses, snapshots)
+
+    def accepts(settings: Settings) -> bool:
+        image = settings["dataset"] == "cifar10" and settings["loss"] in losses
+        return image and is_published(settings)
+
+    return Experiment(f"ie/{name}", title, claim, analyse, recipes, accepts)
+
+
+EXPERIMENTS: tuple[Experiment, ...] = (
+    _figure(
+        "fig1",
+        "NLL and entropy while training",
+        "the test NLL rises through the mistakes",
+        _fig1,
+        ("ce",),
+    ),
+    _figure(
+        "fig2",
+        "Training confidence over the epochs",
+        "confidence keeps growing after the training error is gone",
+        _fig2,
+        ("ce",),
+        snapshots=True,
+    ),
+    _figure(
+        "fig3",
+        "Cross-entropy and γ = 1, 2, 3 while training",
+        "larger γ, higher entropy of mistakes, lower NLL, smaller weights",
+        _fig3,
+        FIXED,
+    ),
+    _figure(
+        "fig4",
+        "Gradient factor and gradient norms",
+        "focal gradients are smaller once a sample is learned",
+        _fig4,
+        FIXED,
+        snapshots=True,
+    ),
+    _figure("fig4a", "Gradient factor g(p, γ)", "g > 1 below p0, < 1 above", _fig4a),
+    _figure(
+        "fig5",
+        "Reliability before and after scaling",
+        "focal loss is calibrated before scaling",
+        _fig5,
+        ("ce", "fl-3", "fla-53"),
+    ),
+    _figure(
+        "fig6",
+        "A model with two weights (App. G)",
+        "the norm is larger for one of the losses",
+        _fig6,
+    ),
+    _figure(
+        "fig7",
+        "Optimal prediction for a true probability",
+        "focal loss prefers higher entropy",
+        _fig7,
+    ),
+    _figure(
+        "fig8",
+        "Distribution of confidence",
+        "scaling takes cross-entropy's confidence away",
+        _fig8,
+        ("ce", "fl-3", "fla-53"),
+    ),
+)

@@ -1,0 +1,143 @@
+"""Published networks' predictions, read from the folder given with --data where it has them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from scipy.optimize import minimize_scalar
+
+from focalcal._arrays import log_softmax
+from focalcal._formats import read_table
+from focalcal.calibrators import FocalTemperatureScaling, TemperatureScaling
+from focalcal.errors import FileFormatError
+from focalcal.maps import focal_log_map
+from focalcal.predictions import Predictions
+from focalcal_papers.experiments.base import Analysis, Finding
+from focalcal_papers.experiments.runs import Run, fitted
+
+GOLDEN = "cifar10_resnet50_flsd53.npz"
+HUMAN = "cifar10h-counts.npy"
+HALVED = (
+    "cifar10_test_logits_4resnets_akamaster.npz",
+    "cifar10_test_probs_netcal.npz",
+    "cifar100_test_probs_netcal.npz",
+)
+"""Files with test predictions only: a seeded half calibrates, the other half tests."""
+
+
+@dataclass(frozen=True)
+class Network:
+    """A published network: disjoint calibration and test predictions; `rows` (n,) of the test."""
+
+    name: str
+    calibration: Predictions
+    test: Predictions
+    rows: np.ndarray
+
+    @property
+    def n(self) -> int:
+        return self.test.n
+
+
+def networks(
+    data: Path | None, n_classes: int | None = None, calibration: bool = False
+) -> list[Network]:
+    """The published networks in `data` or its folder `logits`.
+
+    n_classes: only those. calibration: only networks with calibration data of their own, so that
+    the test set is whole.
+    """
+    found = []
+    if (path := _find(data, GOLDEN)) is not None:
+        table, _ = read_table(path)
+        parts = [
+            Predictions(logits=table[f"{p}_logits"], labels=table[f"{p}_labels"].astype(np.int64))
+            for p in ("val", "test")
+        ]
+        found.append(Network("ResNet-50 FLSD-53 C10", *parts, np.arange(parts[1].n)))
+    for file in () if calibration else HALVED:
+        path = _find(data, file)
+        if path is None:
+            continue
+        table, _ = read_table(path)
+        labels = table.pop("labels").astype(np.int64)
+        for name, values in table.items():
+            # Log-probabilities are logits to every softmax method.
+            z = values if "logits" in file else np.log(values)
+            whole = Predictions(logits=z, labels=labels)
+            order = np.random.default_rng(0).permutation(whole.n)
+            first, second = np.sort(order[: whole.n // 2]), np.sort(order[whole.n // 2 :])
+            found.append(Network(name, whole.take(first), whole.take(second), second))
+    return [n for n in found if n_classes in (None, n.test.n_classes)]
+
+
+def golden_run(data: Path | None) -> list[Run]:
+    """IE's own ResNet-50 with FLSD-53 on CIFAR-10 as a run of its tables; none without the file."""
+    settings = {"dataset": "cifar10", "model": "resnet50", "loss": "fla-53", "epochs": 350}
+    settings |= {"seed": 0, "reduction": "sum", "clip_norm": 2.0, "origin": "published weights"}
+    return [
+        Run("published", settings, net.calibration, net.test)
+        for net in networks(data, calibration=True)
+    ]
+
+
+def human_counts(data: Path | None) -> np.ndarray | None:
+    """Human label counts (10000, 10) of the CIFAR-10 test images, None without the file."""
+    path = _find(data, HUMAN)
+    if path is None:
+        return None
+    counts = np.load(path, allow_pickle=False)
+    if counts.ndim != 2 or counts.shape[1] != 10:
+        raise FileFormatError(f"expected counts (N, 10) in {path}, got {counts.shape}")
+    return counts
+
+
+def best_temperature(calibration: Predictions, gamma: float, around: float) -> float:
+    """T of lowest calibration NLL of Ψ^γ(softmax(z/T)), for one γ; `around`: the T for γ = 0."""
+    z = np.asarray(calibration.as_logits(), dtype=float)
+    rows, labels = np.arange(len(z)), np.asarray(calibration.labels)
+
+    def loss(log_t: float) -> float:
+        return -float(focal_log_map(z / np.exp(log_t), gamma)[rows, labels].mean())
+
+    start = np.log(around * max(1 + 0.8 * gamma, 0.3))
+    found = minimize_scalar(loss, bounds=(start - 1.1, start + 1.1), method="bounded")
+    return float(np.exp(found.x))
+
+
+def calibrated(net: Network, gammas: tuple[float, ...] = ()) -> dict[str, np.ndarray]:
+    """Log-probabilities (n, K) of the test set by way of calibration.
+
+    As they are, with T, through Ψ alone, through Ψ with the T that goes with its γ, and with both
+    γ and T fitted.
+    """
+    z = net.test.as_logits()
+    t = fitted(TemperatureScaling(), net.calibration).temperature_
+    both = fitted(FocalTemperatureScaling(), net.calibration)
+    with_t = {g: best_temperature(net.calibration, g, t) for g in gammas}
+    return {
+        "as they are": log_softmax(z),
+        "temperature": log_softmax(z / t),
+        **{f"Ψ, γ = {g:g}": focal_log_map(z, g) for g in gammas},
+        **{f"T and Ψ, γ = {g:g}": focal_log_map(z / with_t[g], g) for g in gammas},
+        "focal temperature": focal_log_map(z / both.temperature_, both.gamma_),
+    }
+
+
+def absent(what: str) -> Analysis:
+    """The analysis of an experiment whose files are not there."""
+    reason = f"{what} are not in the folder given with --data"
+    return Analysis((Finding(what, reason=reason),), f"Not run: {reason}.")
+
+
+def _find(data: Path | None, name: str) -> Path | None:
+    if data is None:
+        return None
+    return next((p for p in (data / name, data / "logits" / name) if p.is_file()), None)
+
+
+def available(data: Path | None, files: tuple[str, ...]) -> bool:
+    """Whether there are files to read and all of them are there."""
+    return bool(files) and all(_find(data, name) for name in files)

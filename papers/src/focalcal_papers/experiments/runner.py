@@ -1,0 +1,137 @@
+"""Running an experiment: train what is not there yet, analyse, draw, keep."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from focalcal._files import write_text
+from focalcal.errors import FocalcalError, InputError, MissingExtraError
+from focalcal.provenance import provenance
+from focalcal_papers.experiments import published
+from focalcal_papers.experiments.base import SCALES, Experiment, Finding, Material, Result
+from focalcal_papers.experiments.runs import STAND_INS, Run, content_key
+from focalcal_papers.experiments.store import Store
+
+Tell = Callable[[str], None]
+
+
+def reproduce(
+    experiment: Experiment,
+    scale: str,
+    out: Path,
+    *,
+    data: Path | None = None,
+    device: str = "auto",
+    only: str = "",
+    tell: Tell = lambda message: None,
+) -> Result:
+    """Run an experiment at a scale and keep its findings and figure under `out`.
+
+    Runs live in out/runs/SCALE under a hash of their recipe and data: what is finished is not run
+    again, what was interrupted continues, and experiments share runs. `only` keeps the recipes
+    whose label contains it.
+    """
+    if scale not in SCALES:
+        raise InputError(f"expected a scale of {', '.join(SCALES)}; got {scale!r}")
+    out = Path(out)
+    runs, missing = [], {}
+    recipes = experiment.recipes(scale)
+    if scale == "smoke" and published.available(data, experiment.files):
+        recipes = {}  # real predictions need no stand-in
+    for label, settings in recipes.items():
+        if only not in label:
+            missing[label] = f"left out by --only {only}"
+            continue
+        tell(label)
+        try:
+            runs.append(_trained(settings, out / "runs" / scale, data, device, experiment))
+        except FocalcalError as error:
+            if settings["dataset"] in STAND_INS or isinstance(error, MissingExtraError):
+                raise
+            # Without the advice that follows: it names folders of this machine.
+            missing[label] = str(error).split(";")[0]
+    if missing and not runs:
+        reason = next(iter(missing.values()))
+        raise InputError(f"expected data for {experiment.name}, none of its runs began: {reason}")
+    tell("analysis")
+    material = Material(scale, tuple(runs), data, missing)
+    result = analysed(experiment, material)
+    store = Store(out)
+    store.write(result)
+    if result.panels:
+        figure_of(result, out)
+    return result
+
+
+def analysed(experiment: Experiment, material: Material) -> Result:
+    """The result of an experiment on given material."""
+    found = experiment.analyse(material)
+    return Result(
+        experiment.name,
+        material.scale,
+        (*found.findings, *(Finding(k, reason=v) for k, v in material.missing.items())),
+        found.conclusion,
+        comparable=experiment.made_up or not any(run.stand_in for run in material.runs),
+        runs=tuple(run.label for run in material.runs),
+        provenance=provenance(),
+        tables=found.tables,
+        panels=found.panels,
+    )
+
+
+def figure_of(result: Result, out: Path) -> Path:
+    """Draw the result's panels to out/figures/NAME.SCALE.png."""
+    from focalcal_papers.figures import draw, save
+
+    return save(draw(result.panels), Path(out) / "figures" / f"{result.name}.{result.scale}.png")
+
+
+def _trained(
+    settings: dict[str, Any], folder: Path, data: Path | None, device: str, experiment: Experiment
+) -> Run:
+    try:
+        from focalcal_papers.training import TrainConfig, load_splits, train
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(error.name or "torch", "torch", "training") from error
+    config = TrainConfig.from_dict(settings)
+    splits = load_splits(config, data)
+    place = folder / content_key(config.to_dict(), _described(splits))
+    ended = train(config, data, place, device=device, splits=splits)
+    if ended.state != "finished":
+        raise FocalcalError(f"expected {place} to finish, got {ended.state}; run it again")
+    from focalcal_papers.experiments.shift import shift_record
+
+    measure = {"curvature": _curvature, "shift": shift_record}
+    for name in experiment.measures:
+        if not (place / f"{name}.json").is_file():
+            record = measure[name](place, splits, device)
+            write_text(place / f"{name}.json", json.dumps(record) + "\n")
+    return Run.from_folder(place, data)
+
+
+def _described(splits: Any) -> dict[str, Any]:
+    """A data set's name and sizes, and a hash of which samples with which labels each part has."""
+    digest = hashlib.sha256()
+    sizes = {}
+    for name, part in splits.parts().items():
+        sizes[name] = len(part)
+        digest.update(part.labels.cpu().numpy().tobytes() + part.indices.numpy().tobytes())
+    return {"name": splits.name, "sizes": sizes, "labels": digest.hexdigest()}
+
+
+def _curvature(place: Path, splits: Any, device: str, samples: int = 1000) -> dict[str, Any]:
+    """Trace and extreme eigenvalues of the cross-entropy's Hessian on test samples."""
+    from focalcal.curvature import HessianOperator, summarise_curvature
+    from focalcal_papers.training import RunFolder
+    from focalcal_papers.training.distributed import choose_device
+    from focalcal_papers.training.session import Session
+
+    session = Session.opened(RunFolder.open(place), splits, choose_device(device))
+    batches = [(b.inputs, b.targets) for b in session.source.evaluation("test", samples)]
+    operator = HessianOperator(session.model, "ce", batches)
+    found = summarise_curvature(operator, rtol=0.1, max_probes=100, tol=1e-2, max_products=60)
+    return {"loss": "ce", "split": "test"} | found.record()

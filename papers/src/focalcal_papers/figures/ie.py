@@ -1,0 +1,162 @@
+"""Panels of IE's figures (Mukhoti et al. 2020): 4a, 6 and 7 are theory, the others training runs.
+
+Training figures read the traces that a run writes: a list of rows, one per traced epoch, with
+`epoch`, `train`, `test` and the weight norms (`focalcal_papers.training`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from focalcal.bins import Bins
+from focalcal.figures import reliability_panel
+from focalcal.maps import gamma_for_probability, gradient_factor, inverse_focal_map
+from focalcal_papers.figures.panels import Bars, Curve, Curves, Panel
+from focalcal_papers.theory import TwoParameterProblem, two_parameter_problem
+
+Rows = Sequence[Mapping[str, Any]]
+LABELS = {
+    "nll": "NLL",
+    "entropy": "entropy",
+    "p_true": "probability of the true class",
+    "ece": "ECE",
+    "error": "error",
+    "confidence": "confidence",
+}
+
+
+def trace(rows: Rows, name: str, part: str | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """Epochs and values of one number of the traces; NaN where an epoch has none."""
+    found = [(row["epoch"], (row[part] if part else row).get(name)) for row in rows]
+    epochs, values = zip(*found) if found else ((), ())
+    return np.array(epochs), np.array([np.nan if v is None else v for v in values], dtype=float)
+
+
+def _traced(rows: Rows) -> list[Mapping[str, Any]]:
+    return [row for row in rows if "test" in row]
+
+
+def figure1(rows: Rows) -> list[Panel]:
+    """NLL and entropy over the epochs, all samples and right and wrong ones, train and test."""
+    rows = _traced(rows)
+    panels: list[Panel] = []
+    for name in ("nll", "entropy"):
+        for part in ("train", "test"):
+            curves = tuple(
+                Curve(label, *trace(rows, name + suffix, part))
+                for suffix, label in (("", "all"), ("_right", "right"), ("_wrong", "wrong"))
+            )
+            panels.append(Curves(f"{part}: {LABELS[name]}", "epoch", LABELS[name], curves))
+    return panels
+
+
+def figure2(snapshots: Mapping[int, Bins]) -> list[Panel]:
+    """Reliability of the training set in 25 bins after some epochs."""
+    return [reliability_panel(b, f"training set, epoch {epoch}") for epoch, b in snapshots.items()]
+
+
+def figure3(runs: Mapping[str, Rows]) -> list[Panel]:
+    """What changes over the epochs under each loss: seven numbers of the test set, a norm (h)."""
+    shown = [
+        ("test", "error"),
+        ("test", "ece"),
+        ("test", "nll"),
+        ("test", "nll_right"),
+        ("test", "nll_wrong"),
+        ("test", "entropy_wrong"),
+        ("test", "p_true_wrong"),
+        (None, "last_layer_norm"),
+    ]
+    panels: list[Panel] = []
+    for part, name in shown:
+        curves = tuple(Curve(loss, *trace(_traced(r), name, part)) for loss, r in runs.items())
+        base, _, group = name.partition("_right") if "_right" in name else name.partition("_wrong")
+        group = "right" if "_right" in name else "wrong" if "_wrong" in name else ""
+        title = LABELS.get(base, "norm of the last layer's weights")
+        panels.append(Curves(f"{title}, {group}" if group else title, "epoch", title, curves))
+    return panels
+
+
+def figure4a(gammas: Sequence[float] = (0, 1, 2, 3, 5)) -> list[Panel]:
+    """g(p,γ): the factor on cross-entropy's gradient, which crosses 1 where γ*(p) = γ."""
+    p = np.linspace(0.001, 0.999, 400)
+    factor = tuple(Curve(f"γ = {g:g}", p, gradient_factor(p, g)) for g in gammas)
+    below = np.linspace(0.1, 0.5, 200)
+    star = Curve("γ*", below, gamma_for_probability(below))
+    return [
+        Curves("(a) gradient factor", "probability of the true class", "g(p, γ)", factor),
+        Curves("γ that starts to regularise at p", "probability", "γ*(p)", (star,)),
+    ]
+
+
+def figure4(norms: Mapping[int, Mapping[str, np.ndarray]], bins: int = 30) -> list[Panel]:
+    """(b–d) Histograms of last-layer gradient norms of the training samples, by epoch and loss."""
+    panels: list[Panel] = []
+    for epoch, by_loss in norms.items():
+        top = max(float(np.max(values)) for values in by_loss.values()) or 1.0
+        edges = np.linspace(0, top, bins + 1)
+        # Norms are not confidences: np.histogram counts them, not the binning of the metrics.
+        shares = {k: np.histogram(v, edges)[0] / len(v) for k, v in by_loss.items()}
+        panels.append(Bars(f"epoch {epoch}", "gradient norm", edges, shares, yscale="log"))
+    return panels
+
+
+def figure5(before: Mapping[str, Bins], after: Mapping[str, Bins]) -> list[Panel]:
+    """Reliability of the test set under each loss, before and after temperature scaling."""
+    pairs = (
+        ((f"{loss}, before", b), (f"{loss}, after T", after[loss])) for loss, b in before.items()
+    )
+    return [reliability_panel(b, title) for pair in pairs for title, b in pair]
+
+
+def figure6(
+    problem: TwoParameterProblem | None = None,
+    gammas: Sequence[float] = (0, 1),
+    steps: int = 300,
+    rate: float = 0.5,
+) -> list[Panel]:
+    """App. G: weight norm, mean |logit| and confidence when wrong of a two-weight model, by step.
+
+    Gradient descent on the exact mean loss; the gradient in the score is −g(p,γ)·(1−p)·sign.
+    """
+    problem = problem or two_parameter_problem()
+    sign = np.where(problem.labels == 1, 1.0, -1.0)
+    shown: dict[str, list[Curve]] = {"norm": [], "logit": [], "wrong": []}
+    for gamma in gammas:
+        w = np.zeros(2)
+        values = []
+        for _ in range(steps):
+            score = problem.inputs @ w
+            p = 1 / (1 + np.exp(-sign * score))
+            wrong = sign * score < 0
+            sure = 1 / (1 + np.exp(-np.abs(score[wrong]))) if wrong.any() else np.array([np.nan])
+            values.append((np.linalg.norm(w), np.abs(score).mean(), sure.mean()))
+            pull = gradient_factor(p, gamma) * (1 - p) * sign
+            w = w + rate * (pull @ problem.inputs) / len(sign)
+        name = "cross-entropy" if gamma == 0 else f"γ = {gamma:g}"
+        for key, column in zip(shown, np.array(values).T):
+            shown[key].append(Curve(name, np.arange(steps), column))
+    titles = ("norm of the weights", "mean |logit|", "confidence when wrong")
+    return [Curves(t, "step", t, tuple(c)) for t, c in zip(titles, shown.values())]
+
+
+def figure7(gammas: Sequence[float] = (0, 1, 2, 3, 5)) -> list[Panel]:
+    """The prediction q that minimises the focal risk when the true probability is p."""
+    p = np.linspace(0.01, 0.99, 199)
+    two = np.stack([p, 1 - p], axis=1)
+    curves = tuple(Curve(f"γ = {g:g}", p, inverse_focal_map(two, g)[:, 0]) for g in gammas)
+    labels = ("true probability p", "optimal prediction q")
+    return [Curves("risk minimiser", *labels, curves, diagonal=True)]
+
+
+def figure8(confidence: Mapping[str, Mapping[str, Bins]]) -> list[Panel]:
+    """How the test samples' confidence is distributed under each loss, before and after T."""
+    panels: list[Panel] = []
+    for stage, by_loss in confidence.items():
+        edges = next(iter(by_loss.values())).edges
+        shares = {loss: b.share for loss, b in by_loss.items()}
+        panels.append(Bars(stage, "confidence", edges, shares, yscale="log"))
+    return panels

@@ -1,0 +1,161 @@
+"""The page of `focalcal theory`: figures, numbers and errata, computed as it is written."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from focalcal._files import write_text
+from focalcal.provenance import provenance
+from focalcal.report import page
+from focalcal.report.figure import Figure
+from focalcal.report.page import esc
+from focalcal_papers import errata, theory
+from focalcal_papers.theory_page import figures
+
+_LEAD = (
+    "Focal loss, temperature scaling and properness are one map, Ψ: this page draws it, bounds it, "
+    "and checks what the papers print."
+)
+
+
+def write(path: str | Path, tick: Callable[[float], None] | None = None) -> Path:
+    """Write the page, whole or not at all."""
+    path = Path(path)
+    write_text(path, render(tick))
+    return path
+
+
+def render(tick: Callable[[float], None] | None = None) -> str:
+    """The whole page as text; `tick` hears the fraction done."""
+    started = time.perf_counter()
+    say = tick or (lambda _: None)
+    found = errata.errata()
+    say(0.5)
+    by_id = {f.id.removeprefix("fig-"): f for f in figures.everything()}
+    say(0.95)
+    drawn: list[Figure] = []
+    body = [
+        page.section(
+            id,
+            title,
+            page.paragraph(words),
+            page.pair([by_id[name] for name in names], drawn, label="γ"),
+        )
+        for id, title, words, names in _SECTIONS
+    ]
+    body += [_curvature_path(), _errata(found)]
+    links = [(id, title) for id, title, *_ in _SECTIONS]
+    links += [("path", "Bounds and curvature"), ("errata", "Errata")]
+    record = provenance()
+    seconds = time.perf_counter() - started
+    foot = (
+        f"Written by focalcal {record['focalcal']} on {record['date']}; "
+        f"all numbers computed in {seconds:.1f} s."
+    )
+    return page.frame(
+        title="The theory in figures and numbers",
+        lead=_LEAD,
+        links=links,
+        body="".join(body),
+        figures=drawn,
+        foot=foot,
+    )
+
+
+_SECTIONS = (
+    (
+        "map",
+        "The map",
+        "Ψ^γ(q)_i ∝ q_i/g(q_i,γ) with g(q,γ) = (1−q)^γ·(1 + γ·r(q)) and r(q) = −q·ln q/(1−q). A "
+        "network that minimises focal loss says q*(p); Ψ^γ gives p back.",
+        ("map", "minimiser"),
+    ),
+    (
+        "temperature",
+        "Against temperature scaling",
+        "For two classes σ(s(γ+1−ln(γ+1)/2)) ≤ Ψ ≤ σ(s(γ+1)) at every logit s > 0, so Ψ lies "
+        "between two temperatures; the closest one is found by minimising the largest difference.",
+        ("closest", "difference"),
+    ),
+    (
+        "simplex",
+        "On the simplex",
+        "Three classes: the triangle holds every probability vector.",
+        ("simplex", "isolines"),
+    ),
+    (
+        "loss",
+        "Gradient and curvature",
+        "The logit gradient of focal loss is g(p,γ)·(softmax(z) − onehot(y)); its curvature is "
+        "that factor on cross-entropy's Hessian plus a rank-one term.",
+        ("gradient", "curvature"),
+    ),
+    (
+        "classes",
+        "Many classes",
+        "Ψ does not lower the top probability iff Σ_k q_k/g(q_k) ≤ 1/g(q_top).",
+        ("lowered",),
+    ),
+)
+
+
+def _curvature_path() -> str:
+    """The path from focal loss to curvature, on the two-parameter model."""
+    problem = theory.two_parameter_problem()
+    grid = theory.parameter_grid()
+    rows = []
+    for gamma in (0.0, 1.0, 3.0):
+        losses = problem.losses(grid, gamma)
+        best = grid[int(np.argmin(losses))]
+        at = theory.maxwell_boltzmann(losses, float(losses.min() * 1.05))
+        rows.append(
+            (
+                f"γ = {gamma:g}",
+                f"{losses.min():.4f}",
+                f"{np.linalg.norm(best):.2f}",
+                f"{at.beta:.1f}",
+                f"{at.entropy:.3f}",
+            )
+        )
+    bound = theory.best_pac_bayes_bound(problem.errors(grid), len(problem.labels))
+    best = grid[int(np.argmin(problem.losses(grid, 0.0)))]
+    step = theory.kl_and_fisher(problem.inputs, best, 0.1 * best)
+    words = (
+        "Two-parameter logistic regression on four clusters with one label in ten flipped. The "
+        f"PAC-Bayes bound on its error with the best λ = {bound.trade_off:.3f} is "
+        f"{bound.bound:.4f} (sample error of the posterior {bound.empirical_risk:.4f}, KL "
+        f"{bound.kl:.2f}). A step of a tenth from the best parameters has KL {step.exact:.3e}; "
+        f"½ΔᵀFΔ gives {step.quadratic:.3e}."
+    )
+    table = page.table(
+        "The Maxwell–Boltzmann distribution at 1.05 times the least loss",
+        ("loss", "least loss", "norm of the minimiser", "β", "entropy"),
+        rows,
+    )
+    return page.section("path", "Bounds and curvature", page.paragraph(words), table)
+
+
+def _errata(found: list[errata.Erratum]) -> str:
+    items = []
+    for e in found:
+        evidence = "".join(
+            f"<li>{esc(name)}: <b>{esc(_number(value))}</b></li>"
+            for name, value in e.evidence.items()
+        )
+        items.append(
+            f'<article class="card erratum"><h3>{esc(e.paper)}, {esc(e.where)}</h3>'
+            f"<p><span>Printed:</span> {esc(e.printed)}</p>"
+            f"<p><span>True:</span> {esc(e.true)}</p><ul>{evidence}</ul></article>"
+        )
+    words = "What the papers print and what holds; the numbers are computed by the library."
+    return page.section(
+        "errata", "Errata", page.paragraph(words), f'<div class="pair">{"".join(items)}</div>'
+    )
+
+
+def _number(x: float) -> str:
+    return f"{x:d}" if isinstance(x, int) else f"{x:.4g}"

@@ -1,0 +1,262 @@
+"""The training loop."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from focalcal.errors import FocalcalError, InputError
+from focalcal.predictions import Predictions
+from focalcal_papers.data import DataSplits, load, needs_folder
+from focalcal_papers.training.checkpoint import latest_checkpoint
+from focalcal_papers.training.config import TrainConfig
+from focalcal_papers.training.distributed import choose_device, join_processes
+from focalcal_papers.training.folder import RunFolder
+from focalcal_papers.training.logs import Progress, TensorBoard
+from focalcal_papers.training.schedule import learning_rate
+from focalcal_papers.training.session import Session
+from focalcal_papers.training.traces import describe, predict_split, save_snapshot, weight_norms
+
+LOOK_EVERY = 50
+"""Steps on a GPU between looks at the loss and the clock: looking waits for the device."""
+
+
+class TrainingError(FocalcalError):
+    """A run that cannot go on: the message names the step and the saved state."""
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """How a run ended: `state` is "finished" or "paused"; `metrics` is its last trace, if any."""
+
+    folder: Path
+    state: str
+    epoch: int
+    steps: int
+    seconds: float
+    metrics: dict[str, Any] | None
+
+
+def train(
+    config: TrainConfig,
+    data_dir: str | os.PathLike[str] | None,
+    run_dir: str | os.PathLike[str],
+    *,
+    device: str = "auto",
+    stop_after: float | None = None,
+    progress: bool = False,
+    tensorboard: bool = False,
+    splits: DataSplits | None = None,
+) -> RunResult:
+    """Train a model and write a run folder; an interrupted run of that folder continues exactly.
+
+    The folder holds config.toml, provenance.json, status.json, metrics.jsonl (one trace a line),
+    checkpoints/, snapshots/ and, at the end, predictions/{calibration,test}.npz. `stop_after`
+    seconds after the call (but not before a step is done) the run saves a checkpoint and returns
+    with state "paused". `splits` are the loaded data, where the caller has them already.
+    """
+    deadline = math.inf if stop_after is None else time.monotonic() + stop_after
+    with _environment(config, data_dir, run_dir, device, splits) as s:
+        if s is None:
+            return _result(RunFolder.open(run_dir))
+        steps = len(s.sizes)
+        started = time.monotonic() - s.seconds
+        with (
+            Progress(config, s, shown=progress and s.processes.first) as display,
+            TensorBoard(s.folder, used=tensorboard and s.processes.first) as board,
+        ):
+            while s.epoch < config.epochs:
+                s.start_epoch()
+                while s.index < steps:
+                    s.step.set_rate(learning_rate(config, s.epoch + s.index / steps))
+                    s.take_step()
+                    s.seconds = time.monotonic() - started
+                    if s.device.type == "cpu" or s.index == steps or s.index % LOOK_EVERY == 0:
+                        _stop_if_bad(s)
+                        display.update(s)
+                        if s.processes.agree(time.monotonic() > deadline, s.device):
+                            return _pause(s)
+                    if config.checkpoint_steps and s.total_steps % config.checkpoint_steps == 0:
+                        s.save()
+                row = _finish_epoch(s)
+                board.add(row)
+                if s.epoch % config.checkpoint_every == 0 or s.epoch == config.epochs:
+                    s.save()
+        return _finish_run(s)
+
+
+def _finish_epoch(s: Session) -> dict[str, Any]:
+    """Measure the epoch just run: the trace, the loss's own adaptation, the best weights so far."""
+    config = s.config
+    row: dict[str, Any] = {
+        "epoch": s.epoch + 1,
+        "step": s.total_steps,
+        "lr": learning_rate(config, s.epoch + (s.index - 1) / s.index),
+        "loss": s.mean_loss(),
+        "seconds": round(s.seconds, 3),
+    }
+    s.epoch, s.index = s.epoch + 1, 0
+    every = config.trace_every
+    traced = s.epoch == config.epochs or (every > 0 and s.epoch % every == 0)
+    if traced or config.select == "best" or s.loss.needs_validation:
+        logits, labels = predict_split(s.model, s.source, "calibration", config)
+        if s.loss.needs_validation:
+            s.loss.update(logits, labels)
+        row["calibration"] = describe(logits, labels)
+        accuracy = 1 - row["calibration"]["error"]
+        if config.select == "best" and accuracy > s.best_accuracy:
+            s.best_accuracy = accuracy
+            s.save("best")
+    if not s.processes.first:
+        return row
+    if traced:
+        train = predict_split(s.model, s.source, "train", config, config.trace_train)
+        row["train"] = describe(*train)
+        # Recorded for the figures; no decision reads it.
+        row["test"] = describe(*predict_split(s.model, s.source, "test", config))
+        row |= weight_norms(s.model)
+    if s.epoch in config.snapshots:
+        save_snapshot(s.folder.snapshot(s.epoch), s.model, s.loss, s.source, config)
+    s.rows.append(row)
+    s.folder.write_metrics(s.rows)
+    return row
+
+
+def _finish_run(s: Session) -> RunResult:
+    """Write the predictions of the chosen weights and the final status."""
+    s.processes.wait()
+    if s.processes.first:
+        s.load_chosen()
+        for split in ("calibration", "test"):
+            s.predictions(split).save(s.folder.predictions(split))
+        s.write_status("finished")
+    s.processes.wait()
+    return _result(s.folder)
+
+
+def _pause(s: Session) -> RunResult:
+    s.save()
+    if s.processes.first:
+        s.write_status("paused")
+    s.processes.wait()
+    return _result(s.folder)
+
+
+def _stop_if_bad(s: Session) -> None:
+    bad = s.bad_step()
+    if bad is None:
+        return
+    good = latest_checkpoint(s.folder.checkpoints, "step")
+    s.save("failed")
+    raise TrainingError(
+        f"expected a finite loss, got NaN or infinity at step {bad} (epoch {s.epoch + 1}); the "
+        f"last good checkpoint is {good} and the state after that step is kept beside it as "
+        "'failed'; lower lr, or set clip_norm"
+    )
+
+
+def _result(folder: RunFolder) -> RunResult:
+    status = folder.status
+    rows = folder.metrics()
+    return RunResult(
+        folder.path,
+        status["state"],
+        status["epoch"],
+        status["step"],
+        status["seconds"],
+        rows[-1] if rows else None,
+    )
+
+
+@contextlib.contextmanager
+def _environment(
+    config: TrainConfig,
+    data_dir: str | os.PathLike[str] | None,
+    run_dir: str | os.PathLike[str],
+    device: str,
+    splits: DataSplits | None,
+) -> Iterator[Session | None]:
+    """The session of a run, or None if it is finished; failures inside are noted in its status."""
+    place = choose_device(device)
+    cuda = [place] if place.type == "cuda" else []
+    if cuda:
+        torch.cuda.set_device(place)
+    with join_processes(place) as processes, torch.random.fork_rng(cuda), _tuned_kernels():
+        if processes.first:
+            RunFolder.create(run_dir, config, data_dir)
+        processes.wait()
+        folder = RunFolder.open(run_dir)
+        if folder.status["state"] == "finished":
+            yield None
+            return
+        try:
+            splits = load_splits(config, data_dir) if splits is None else splits
+            session = Session.start(config, splits, folder, place, processes)
+            processes.wait()  # all have looked for a checkpoint before one is written
+            if processes.first:
+                session.write_status("running")
+                if session.total_steps == 0:
+                    session.save()  # finds an unwritable folder now, not after an epoch
+            yield session
+        except BaseException as error:
+            state = "stopped" if isinstance(error, KeyboardInterrupt) else "failed"
+            message = str(error) or type(error).__name__
+            with contextlib.suppress(OSError):  # the disk may be what failed
+                known = {k: v for k, v in folder.status.items() if k != "state"}
+                folder.write_status(state, **(known | {"message": message}))
+            raise
+
+
+@contextlib.contextmanager
+def _tuned_kernels() -> Iterator[None]:
+    """cuDNN tries its algorithms for each shape and keeps the fastest; shapes here are few."""
+    before = torch.backends.cudnn.benchmark
+    torch.backends.cudnn.benchmark = True
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.benchmark = before
+
+
+def load_splits(config: TrainConfig, data_dir: str | os.PathLike[str] | None) -> DataSplits:
+    """The config's data; which samples calibrate does not change with the run's seed.
+
+    A relative path in the setting `vectors` starts from the data's folder.
+    """
+    if data_dir is None and needs_folder(config.dataset):
+        raise InputError(
+            f"expected the folder that holds {config.dataset}, got none; give it with --data"
+        )
+    settings = dict(config.data_settings)
+    if data_dir is not None and "vectors" in settings:
+        settings["vectors"] = Path(data_dir) / settings["vectors"]
+    return load(config.dataset, data_dir, **settings)
+
+
+def predict(
+    run_dir: str | os.PathLike[str],
+    split: str = "test",
+    *,
+    data_dir: str | os.PathLike[str] | None = None,
+    device: str = "auto",
+) -> Predictions:
+    """Logits and labels of a run's final model on "train", "calibration" or "test".
+
+    `data_dir` is the folder the run was trained with unless given.
+    """
+    if split not in ("train", "calibration", "test"):
+        raise InputError(f"expected a split of train, calibration, test; got {split!r}")
+    folder = RunFolder.open(run_dir)
+    return Session.opened(
+        folder,
+        load_splits(folder.config, data_dir or folder.provenance["data_dir"]),
+        choose_device(device),
+    ).predictions(split)

@@ -1,0 +1,28 @@
+"""`focalcal theory`: the page and the errata."""
+
+from __future__ import annotations
+
+import json
+
+from typer.testing import CliRunner
+
+from focalcal.cli import app
+from focalcal_papers import theory_page as theory
+from focalcal_papers.errata import errata
+
+runner = CliRunner()
+
+
+def test_page_is_written_whole(tmp_path, monkeypatch):
+    monkeypatch.setattr(theory, "render", lambda tick: "<!doctype html>θ")
+    result = runner.invoke(app, ["theory", "-o", str(tmp_path / "t.html")])
+    assert result.exit_code == 0, result.output
+    assert (tmp_path / "t.html").read_text(encoding="utf-8") == "<!doctype html>θ"
+    assert "t.html" in result.stdout
+
+
+def test_json_is_the_errata():
+    result = runner.invoke(app, ["theory", "--json"])
+    found = json.loads(result.stdout)
+    assert [(e["paper"], e["where"]) for e in found] == [(e.paper, e.where) for e in errata()]
+    assert found[0]["evidence"] == errata()[0].evidence

@@ -1,0 +1,53 @@
+"""Which printed value stands beside a run, and what of the paper's setting is not ours."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from focalcal.predictions import Predictions
+from focalcal_papers.experiments import Run
+from focalcal_papers.experiments.base import Material
+from focalcal_papers.experiments.ie_grid import grid, known, seeds
+
+TABLE = {
+    (*place, "ce"): {"value": place[1]}
+    for place in (("sst-binary", "tree-lstm"), ("20newsgroups", "gpcnn"), ("CIFAR-10", "resnet50"))
+}
+
+
+@pytest.mark.parametrize(
+    ("settings", "value", "setting"),
+    [
+        (("sst", "tree_lstm", 25, {"vectors": "glove.6B.300d.txt"}), "tree-lstm", ""),
+        (("sst", "tree_lstm", 25, {}), "tree-lstm", "word vectors of 300 numbers, ours 100"),
+        (("20newsgroups", "text_cnn", 50, {}), "gpcnn", ""),
+        (("20newsgroups", "text_cnn", 9, {"length": 300}), "gpcnn", "50 epochs, 1000 words"),
+        (("cifar10", "resnet50", 350, {}), "resnet50", ""),
+        (("cifar10", "resnet18", 30, {}), "resnet50", "resnet50, 350 epochs"),
+        (("mnist", "resnet50", 350, {}), None, ""),
+    ],
+)
+def test_the_printed_row_and_what_is_unlike(settings, value, setting):
+    names = ("dataset", "model", "epochs", "data_settings")
+    some = Predictions(logits=np.eye(2), labels=[0, 1])
+    run = Run("one", dict(zip(names, settings)) | {"loss": "ce"}, some, some)
+    row, unlike = known(run, TABLE)
+    assert (row.get("value"), unlike) == (value, setting)
+
+
+def test_several_seeds_are_listed_by_their_mean_and_spread():
+    runs = []
+    for loss, seed, sharpness in (("ce", 0, 4.0), ("ce", 1, 2.0), ("fla-53", 0, 1.0)):
+        logits = sharpness * np.eye(4).repeat(50, axis=0)
+        labels = np.tile([0, 0, 1, 1, 2, 2, 3, 3], 25)
+        some = Predictions(logits=logits, labels=labels)
+        settings = {"dataset": "sst", "model": "tree_lstm", "loss": loss, "epochs": 25}
+        runs.append(Run(f"{loss}{seed}", settings | {"seed": seed}, some, some))
+    found = grid("1", Material("stored", tuple(runs)))
+    first, second = (100 * run.before["ece"].value for run in runs[:2])
+    spread = abs(first - second) / np.sqrt(2)
+    assert f"ce {(first + second) / 2:.2f} ± {spread:.2f} (2 seeds)" in found.conclusion
+    assert "1 of 2 settings have several seeds (up to 2)" in found.conclusion
+    assert "One run (n = 1) per loss" in seeds(runs[1:])
+    assert seeds(()) == ""

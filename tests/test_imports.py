@@ -33,6 +33,7 @@ ALLOWED = {
     "_bin_counts": {"_bin_index", "_blocks"},
     "bins": FOUNDATION | {"_bin_index", "_bin_counts"},
     "metrics": FOUNDATION | {"bins"},
+    "decisions": FOUNDATION | {"metrics"},
     "calibrators": FOUNDATION | {"maps", "bins", "metrics", "predictions", "__init__"},
     "curvature": FOUNDATION | {"losses", "maps"},
     "losses": FOUNDATION | {"curvature", "maps", "bins"},
@@ -127,7 +128,7 @@ def test_no_module_imports_the_command_line():
 
 @pytest.mark.parametrize(
     "module",
-    ["metrics", "maps", "bins", "predictions", "calibrators", "cli", "provenance"],
+    ["metrics", "maps", "bins", "decisions", "predictions", "calibrators", "cli", "provenance"],
 )
 def test_light_modules_import_nothing_heavy(module):
     # scikit-learn imports pandas by itself where it is installed; that is not our doing.

@@ -148,6 +148,7 @@ class Calibrator(BaseEstimator):
         if self.task not in ("auto", "multilabel"):
             raise InputError(f"expected task 'auto' or 'multilabel', got {self.task!r}")
         self._check_params()
+        vars(self).pop("decision_", None)  # a threshold belongs to the fit it was chosen for
         logits = check_usable_logits(logits)
         if self.task == "multilabel":
             return self._fit_labels(logits, y, sample_weight)

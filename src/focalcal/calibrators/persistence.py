@@ -26,6 +26,8 @@ MAX_CLASSES = 1_000_000
 """A larger class count in a file is taken for damage, not for an array to allocate."""
 
 _FIELDS = ("format", "version", "method", "params", "n_classes", "state", "diagnostics")
+_OPTIONAL = ("decision",)
+"""Fields that a file may have: the threshold that `focalcal decide --save` chose for it."""
 _INFINITIES = {"inf": math.inf, "-inf": -math.inf}  # JSON has no infinity; T = ∞ is a valid fit
 
 
@@ -37,7 +39,7 @@ def to_dict(calibrator: Calibrator) -> dict[str, Any]:
     else:
         state = {name: _encode(getattr(calibrator, name), name) for name in calibrator.state}
     params = calibrator.get_params(deep=False)
-    return {
+    document = {
         "format": FORMAT,
         "version": VERSION,
         "method": calibrator.method,
@@ -46,11 +48,14 @@ def to_dict(calibrator: Calibrator) -> dict[str, Any]:
         "state": state,
         "diagnostics": _encode(dataclasses.asdict(calibrator.diagnostics_), "diagnostics"),
     }
+    if getattr(calibrator, "decision_", None) is not None:
+        document["decision"] = _encode(calibrator.decision_, "decision")
+    return document
 
 
 def from_dict(document: Any, methods: Mapping[str, type[Calibrator]]) -> Calibrator:
     """The calibrator a JSON document describes; FileFormatError if anything in it is off."""
-    _expect_fields(document, _FIELDS, "calibrator")
+    _expect_fields(document, _FIELDS, "calibrator", _OPTIONAL)
     if document["format"] != FORMAT:
         raise FileFormatError(f"expected format {FORMAT!r}, got {document['format']!r}")
     if type(document["version"]) is not int or document["version"] != VERSION:
@@ -76,6 +81,8 @@ def from_dict(document: Any, methods: Mapping[str, type[Calibrator]]) -> Calibra
         raise FileFormatError(f"expected task 'auto' or 'multilabel', got {calibrator.task!r}")
     calibrator.n_classes_ = n_classes
     calibrator.diagnostics_ = _diagnostics(document["diagnostics"])
+    if "decision" in document:
+        calibrator.decision_ = _decision(document["decision"])
     names = ("labels_",) if calibrator.task == "multilabel" else calibrator.state
     _expect_fields(document["state"], names, "state")
     for name, value in document["state"].items():
@@ -208,6 +215,13 @@ def _diagnostics(value: Any) -> Diagnostics:
     )
 
 
+def _decision(value: Any) -> dict[str, Any]:
+    at = value.get("threshold") if isinstance(value, dict) else None
+    if type(at) not in (int, float) or not 0 <= at <= 1:
+        raise FileFormatError(f"expected decision.threshold in [0, 1], got {at!r}")
+    return value
+
+
 def _probe(calibrator: Calibrator) -> None:
     """Predict once: wrong sizes, wrong types and non-finite parameters show here."""
     k = calibrator.n_classes_
@@ -229,11 +243,13 @@ def _probe(calibrator: Calibrator) -> None:
         raise FileFormatError(f"expected parameters that give probabilities of {k} classes")
 
 
-def _expect_fields(value: Any, names: tuple[str, ...], where: str) -> None:
+def _expect_fields(
+    value: Any, names: tuple[str, ...], where: str, optional: tuple[str, ...] = ()
+) -> None:
     if not isinstance(value, dict):
         raise FileFormatError(f"expected {where} as an object, got {type(value).__name__}")
     missing = [name for name in names if name not in value]
-    extra = [name for name in value if name not in names]
+    extra = [name for name in value if name not in (*names, *optional)]
     if missing or extra:
         raise FileFormatError(
             f"expected the fields {', '.join(names) or '(none)'} in {where}; "

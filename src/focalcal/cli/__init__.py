@@ -22,7 +22,7 @@ from focalcal import __version__
 from focalcal.cli import _console
 from focalcal.errors import FileFormatError, FocalcalError, InputError, MissingExtraError
 
-COMMANDS = ("evaluate", "fit", "apply", "methods", "report", "demo", "doctor")
+COMMANDS = ("evaluate", "fit", "apply", "decide", "methods", "report", "demo", "doctor")
 """Command modules of this package, in the order of `--help`; each has `register(app)`."""
 
 PAPERS = ("train", "predict", "curvature", "reproduce", "theory")

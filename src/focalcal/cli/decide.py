@@ -1,0 +1,167 @@
+"""`focalcal decide`: from which confidence may the model decide alone?"""
+
+from __future__ import annotations
+
+import json as _json
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from focalcal.cli import _console
+from focalcal.errors import FileFormatError, InputError
+
+if TYPE_CHECKING:
+    from focalcal.decisions import Cost, Threshold
+    from focalcal.metrics import Estimate
+
+EPILOG = "Example: focalcal decide calibrated.npz --target-accuracy 0.99"
+
+
+def register(app: typer.Typer) -> None:
+    app.command(epilog=EPILOG)(decide)
+
+
+def decide(
+    file: Annotated[Path, typer.Argument(help="Labelled predictions that nothing was fitted on.")],
+    target_accuracy: Annotated[
+        float | None, typer.Option(help="Least accuracy of what is decided alone.")
+    ] = None,
+    max_error: Annotated[
+        float | None, typer.Option(help="Largest share of all samples decided alone and wrongly.")
+    ] = None,
+    review_budget: Annotated[
+        float | None, typer.Option(help="Largest share of all samples left to a person.")
+    ] = None,
+    costs: Annotated[
+        str | None,
+        typer.Option(help="Costs, a row per true class: a .csv file, or JSON '[[0,1],[9,0]]'."),
+    ] = None,
+    abstain_cost: Annotated[float | None, typer.Option(help="Cost of asking a person.")] = None,
+    level: Annotated[float, typer.Option(help="Probability of the guarantee.")] = 0.95,
+    calibrator: Annotated[Path | None, typer.Option(help="Calibrator file to apply first.")] = None,
+    save: Annotated[
+        bool, typer.Option("--save", help="Save the threshold in the calibrator file.")
+    ] = False,
+    logits_key: _console.LogitsKey = None,
+    probs_key: _console.ProbsKey = None,
+    labels_key: _console.LabelsKey = None,
+    floor: _console.Floor = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+) -> None:
+    """Choose the confidence from which to decide alone, for a goal or for costs."""
+    from focalcal import calibrators, decisions
+    from focalcal.predictions import Predictions
+
+    goals = {
+        "target_accuracy": target_accuracy,
+        "max_error": max_error,
+        "review_budget": review_budget,
+    }
+    priced = costs is not None or abstain_cost is not None
+    if priced and any(value is not None for value in goals.values()):
+        raise InputError("expected one goal or costs, got both")
+    if not priced and all(value is None for value in goals.values()):
+        raise InputError(
+            "expected --target-accuracy, --max-error, --review-budget, or --costs and "
+            "--abstain-cost, got none"
+        )
+    if save and (calibrator is None or priced):
+        raise InputError("expected --save with --calibrator and a goal that gives a threshold")
+    given = Predictions.load(
+        file, logits_key=logits_key, probs_key=probs_key, labels_key=labels_key
+    )
+    if given.task == "multilabel":
+        raise InputError("expected a single-label task, got multilabel; decide label by label")
+    fitted = None if calibrator is None else calibrators.load(calibrator)
+    probs = (
+        given.probabilities() if fitted is None else fitted.predict_proba(given.as_logits(floor))
+    )
+    if priced:
+        table = None if costs is None else _read_costs(costs)
+        cost = decisions.expected_cost(
+            probs, table, abstain_cost=abstain_cost, y_true=given.labels, level=level
+        )
+        _print(cost, _cost_lines(cost), json)
+        return
+    found = decisions.threshold(given.labels, probs, **goals, level=level)
+    lines = _threshold_lines(found)
+    if save and found.found:
+        fitted.decision_ = {
+            "goal": found.goal,
+            "value": found.value,
+            "threshold": found.threshold,
+            "level": found.level,
+            "n": found.n,
+        }
+        fitted.save(calibrator)
+        lines.append(f"Saved in {calibrator}.")
+    _print(found, lines, json)
+
+
+def _read_costs(text: str) -> Any:
+    import numpy as np
+
+    try:
+        if not text.lstrip().startswith("["):
+            return np.loadtxt(text, delimiter=",", ndmin=2)
+        return np.asarray(_json.loads(text), dtype=np.float64)
+    except (ValueError, TypeError) as error:
+        raise FileFormatError(
+            f"expected costs as a .csv file of numbers or as JSON rows, got {text}: {error}"
+        ) from error
+
+
+def _print(result: Threshold | Cost, lines: list[str], json: bool) -> None:
+    import dataclasses
+
+    if json:
+        from focalcal.report.data import plain
+
+        record = plain(dataclasses.asdict(result))
+        if hasattr(result, "guarantee"):
+            record["guarantee"] = result.guarantee
+        _console.print_json(record)
+        return
+    console = _console.out()
+    for line in lines:
+        console.print(line, markup=False)
+
+
+def _threshold_lines(t: Threshold) -> list[str]:
+    if not t.found:
+        return [
+            "No threshold reaches the goal: leave every sample to a person.",
+            f"Guarantee {t.guarantee}; measure more samples or ask for less.",
+        ]
+    rule = f"from confidence {t.threshold:.6g}" if t.threshold > 0 else "always"
+    return [
+        f"Decide alone {rule}: {100 * t.decided.value:.1f} % of the samples, "
+        f"{_interval(t.error)} of them wrong.",
+        f"Guarantee: {t.guarantee}.",
+        f"Chosen on {t.n:,} samples; it holds for new samples like these.",
+    ]
+
+
+def _cost_lines(cost: Cost) -> list[str]:
+    lines = [
+        f"Mean cost {_number(cost.measured)}, expected {_number(cost.expected)}; "
+        f"{100 * cost.decided.value:.1f} % decided alone.",
+        f"Guarantee: mean cost of at most {cost.at_most:.4g}, with probability "
+        f"{100 * cost.level:g} % (empirical Bernstein bound).",
+    ]
+    if cost.difference.low > 0 or cost.difference.high < 0:
+        lines.append(
+            f"Measured − expected is {_number(cost.difference)}: the probabilities are not "
+            "calibrated for these costs; fit a calibrator first."
+        )
+    return lines
+
+
+def _interval(e: Estimate) -> str:
+    return f"{100 * e.value:.2f} % ({100 * e.low:.2f} – {100 * e.high:.2f})"
+
+
+def _number(e: Estimate) -> str:
+    return f"{e.value:.4g}" + ("" if math.isnan(e.low) else f" ({e.low:.4g} – {e.high:.4g})")

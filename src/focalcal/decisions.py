@@ -1,0 +1,304 @@
+"""From calibrated probabilities to decisions: thresholds with a guarantee, and what they cost.
+
+A rule decides alone where it is confident and hands the other samples to a person. Thresholds are
+chosen from labelled samples that neither the model nor the calibrator was fitted on; the guarantees
+are exact for every sample size and need only that new samples come from the same distribution.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+
+from focalcal._arrays import to_numpy
+from focalcal._checks import check_labels, check_probs
+from focalcal.errors import InputError
+from focalcal.metrics import Estimate
+
+ASK = -1
+"""The decision to ask a person."""
+STEPS = 32
+"""Thresholds that are tested for a target accuracy."""
+GOALS = {
+    "target_accuracy": "accuracy of at least {} among the samples decided alone",
+    "max_error": "at most {} of all samples decided alone and wrongly",
+    "review_budget": "at most {} of all samples left to a person",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Threshold:
+    """Decide alone where confidence ≥ threshold; the threshold is infinite if none meets the goal.
+
+    decided: share of samples decided alone; error: error rate among them, NaN if there are none,
+    both on the samples that chose the threshold, with Clopper–Pearson intervals. `guarantee` is
+    what holds for new samples, with the probability `level` over the choice of these.
+    """
+
+    goal: str
+    value: float
+    threshold: float
+    decided: Estimate
+    error: Estimate
+    level: float
+    n: int
+
+    @property
+    def found(self) -> bool:
+        return math.isfinite(self.threshold)
+
+    @property
+    def guarantee(self) -> str:
+        meaning = GOALS[self.goal].format(f"{100 * self.value:g} %")
+        if not self.found:
+            return f"none: {self.n:,} samples do not show a threshold with {meaning}"
+        return f"{meaning}, with probability {100 * self.level:g} % (exact binomial test)"
+
+
+@dataclasses.dataclass(frozen=True)
+class Cost:
+    """Mean cost of deciding by least expected cost.
+
+    expected: as the probabilities promise; measured: as the labels turned out; difference:
+    measured − expected; all with normal intervals. at_most: bound on the mean cost of new samples,
+    with probability `level` (empirical Bernstein). The last three are None without labels.
+    """
+
+    decided: Estimate
+    expected: Estimate
+    measured: Estimate | None
+    difference: Estimate | None
+    at_most: float | None
+    level: float
+    n: int
+
+
+def threshold(
+    y_true: Any,
+    y_prob: Any,
+    *,
+    target_accuracy: float | None = None,
+    max_error: float | None = None,
+    review_budget: float | None = None,
+    level: float = 0.95,
+) -> Threshold:
+    """The lowest confidence from which a model may decide alone (highest, for a review budget).
+
+    Give one goal: `target_accuracy` among the samples decided alone, `max_error` = the share of all
+    samples that are decided alone and wrong, or `review_budget` = the share left to a person. The
+    goal holds for new samples with probability ≥ `level`:
+
+    - `max_error` and `review_budget` concern counts that are monotone in the threshold, so that one
+      exact binomial test at the chosen threshold suffices, whatever the distribution.
+    - `target_accuracy` is learn-then-test: exact binomial tests of "accuracy too low" among the k
+      most confident samples for up to 32 values of k, from few to all; a test that passes hands its
+      share of 1 − level to the next (fallback procedure). Exact if the error rate does not rise
+      with confidence.
+
+    y_true: (N,) labels; y_prob: (N, K), or (N,) = probability of class 1 of two.
+
+    >>> rng = np.random.default_rng(0)
+    >>> p = rng.uniform(0.5, 1.0, 4000)
+    >>> y = (rng.random(4000) < p).astype(int)
+    >>> t = threshold(y, p, target_accuracy=0.9)
+    >>> round(t.threshold, 3), round(t.decided.value, 3)
+    (0.85, 0.298)
+
+    Angelopoulos et al. 2021 (learn then test); Wiens 2003 (fallback); Geifman & El-Yaniv 2017.
+    """
+    given = {
+        "target_accuracy": target_accuracy,
+        "max_error": max_error,
+        "review_budget": review_budget,
+    }
+    goals = [(name, value) for name, value in given.items() if value is not None]
+    if len(goals) != 1:
+        raise InputError(f"expected one goal of {', '.join(given)}, got {len(goals)}")
+    goal, value = goals[0]
+    if not 0 < value < 1:
+        raise InputError(f"expected {goal} between 0 and 1, such as 0.99 or 0.01, got {value!r}")
+    labels, probs = _labels_and_probs(y_true, y_prob, level)
+    confidence = probs.max(axis=1)
+    return choose(confidence, probs.argmax(axis=1) != labels, goal, value, level)
+
+
+def choose(
+    confidence: np.ndarray, wrong: np.ndarray, goal: str, value: float, level: float = 0.95
+) -> Threshold:
+    """`threshold` of the confidences (N,) and of which predictions are wrong (N,)."""
+    order = np.argsort(-confidence, kind="stable")
+    ordered, errors = confidence[order], np.append(0, np.cumsum(wrong[order]))
+    n = len(ordered)
+    # Kept above each sample: ties stay together, and the last entry keeps everything.
+    kept = np.append(np.searchsorted(-ordered, -ordered, side="left"), n)
+    if goal == "target_accuracy":
+        k = _most_at_accuracy(errors, kept, 1 - value, 1 - level)
+    elif goal == "max_error":
+        fits = _binomial_cdf(errors[kept], n, value) <= 1 - level
+        k = int(kept[fits].max(initial=0))
+    else:
+        fits = _binomial_cdf(n - kept, n, value) <= 1 - level
+        k = int(kept[fits].min(initial=n + 1))
+    if k == 0 or k > n:
+        at, k = math.inf, 0
+    elif k == n:
+        at = 0.0
+    else:  # "above the first sample left out" is what was tested, not "from the last one kept"
+        at = float(np.nextafter(ordered[k], ordered.dtype.type(2)))
+    return Threshold(
+        goal=goal,
+        value=float(value),
+        threshold=at,
+        decided=proportion(k, n, level),
+        error=proportion(errors[k], k, level),
+        level=level,
+        n=n,
+    )
+
+
+def _most_at_accuracy(errors: np.ndarray, kept: np.ndarray, most: float, alpha: float) -> int:
+    """The largest number of most confident samples whose error rate is shown to be ≤ most."""
+    n = len(errors) - 1
+    fewest = math.ceil(math.log(alpha / STEPS) / math.log1p(-most))  # that pass without an error
+    ranks = np.unique(np.geomspace(min(fewest, n), n, STEPS).astype(int))
+    counts = kept[ranks]
+    p_values = np.where(counts > 0, _binomial_cdf(errors[counts], counts, most), 1.0)
+    best, available = 0, 0.0
+    for k, p in zip(counts.tolist(), p_values.tolist()):
+        available += alpha / len(ranks)
+        if p <= available:
+            best = k
+        else:
+            available = 0.0
+    return best
+
+
+def expected_cost(
+    y_prob: Any,
+    costs: Any = None,
+    *,
+    abstain_cost: float | None = None,
+    y_true: Any = None,
+    level: float = 0.95,
+) -> Cost:
+    """Cost of the decisions of least expected cost, as promised and (with labels) as measured.
+
+    costs: (K, D) cost of decision d when the class is k, by default 1 for every error;
+    abstain_cost: of asking a person, who then decides at no further cost; y_prob, y_true as in
+    `threshold`. If `difference` excludes 0, the probabilities are not calibrated for these costs.
+
+    >>> cost = expected_cost([[0.9, 0.1], [0.6, 0.4]], abstain_cost=0.2, y_true=[0, 1])
+    >>> cost.decided.value, round(cost.expected.value, 2), round(cost.measured.value, 2)
+    (0.5, 0.15, 0.1)
+
+    Chow 1970; Elkan 2001; Maurer & Pontil 2009 for the bound.
+    """
+    labels, probs = _labels_and_probs(y_true, y_prob, level)
+    n, table = len(probs), _cost_table(costs, abstain_cost, probs.shape[1])
+    each = probs @ table
+    chosen = each.argmin(axis=1)
+    promised = each[np.arange(n), chosen]
+    asked = int((chosen == table.shape[1] - 1).sum()) if abstain_cost is not None else 0
+    decided, expected = proportion(n - asked, n, level), _mean(promised, level)
+    if labels is None:
+        return Cost(decided, expected, None, None, None, level, n)
+    paid = table[labels, chosen]
+    measured = _mean(paid, level)
+    alpha, width = 1 - level, float(np.ptp(table))
+    at_most = math.inf
+    if n > 1:
+        slack = math.log(2 / alpha)
+        at_most = measured.value + math.sqrt(2 * paid.var(ddof=1) * slack / n)
+        at_most = min(at_most + 7 * width * slack / (3 * (n - 1)), float(table.max()))
+    return Cost(decided, expected, measured, _mean(paid - promised, level), at_most, level, n)
+
+
+def decide(
+    y_prob: Any,
+    *,
+    threshold: float | None = None,
+    costs: Any = None,
+    abstain_cost: float | None = None,
+) -> np.ndarray:
+    """Decisions (N,): a class (or column of `costs`), or −1 to ask a person.
+
+    >>> decide([[0.9, 0.1], [0.6, 0.4]], threshold=0.8)
+    array([ 0, -1])
+    >>> decide([[0.9, 0.1], [0.6, 0.4]], costs=[[0, 1], [20, 0]])
+    array([1, 1])
+    """
+    _, probs = _labels_and_probs(None, y_prob, 0.5)
+    if threshold is not None:
+        if costs is not None or abstain_cost is not None:
+            raise InputError("expected a threshold or costs, got both")
+        confident = probs.max(axis=1) >= threshold
+        return np.where(confident, probs.argmax(axis=1), ASK)
+    table = _cost_table(costs, abstain_cost, probs.shape[1])
+    chosen = (probs @ table).argmin(axis=1)
+    asked = (
+        chosen == table.shape[1] - 1 if abstain_cost is not None else np.zeros(len(chosen), bool)
+    )
+    return np.where(asked, ASK, chosen)
+
+
+def proportion(hits: int, n: int, level: float) -> Estimate:
+    """hits of n with its Clopper–Pearson interval; NaN for n = 0."""
+    from scipy.special import betaincinv
+
+    if n == 0:
+        return Estimate(math.nan, math.nan, math.nan, 0)
+    hits, tail = int(hits), (1 - level) / 2
+    low = float(betaincinv(hits, n - hits + 1, tail)) if hits > 0 else 0.0
+    high = float(betaincinv(hits + 1, n - hits, 1 - tail)) if hits < n else 1.0
+    return Estimate(hits / n, low, high, n)
+
+
+def _mean(values: np.ndarray, level: float) -> Estimate:
+    from scipy.special import ndtri
+
+    n, value = len(values), float(values.mean())
+    if n < 2:
+        return Estimate(value, math.nan, math.nan, n)
+    half = float(ndtri((1 + level) / 2)) * float(values.std(ddof=1)) / math.sqrt(n)
+    return Estimate(value, value - half, value + half, n)
+
+
+def _binomial_cdf(hits: Any, n: Any, p: float) -> np.ndarray:
+    """P(Bin(n, p) ≤ hits)."""
+    from scipy.special import betainc
+
+    hits, n = np.broadcast_arrays(hits, n)
+    below = hits < n
+    return np.where(below, betainc(np.where(below, n - hits, 1), hits + 1.0, 1 - p), 1.0)
+
+
+def _cost_table(costs: Any, abstain_cost: float | None, n_classes: int) -> np.ndarray:
+    """(K, D) costs, asking a person as the last column where it has a cost."""
+    table = 1.0 - np.eye(n_classes) if costs is None else np.asarray(costs, dtype=np.float64)
+    if table.ndim != 2 or table.shape[0] != n_classes or not np.isfinite(table).all():
+        raise InputError(
+            f"expected finite costs with one row for each of {n_classes} classes, got shape "
+            f"{table.shape}"
+        )
+    if abstain_cost is None:
+        return table
+    if not math.isfinite(abstain_cost):
+        raise InputError(f"expected a finite abstain_cost, got {abstain_cost!r}")
+    return np.column_stack([table, np.full(n_classes, float(abstain_cost))])
+
+
+def _labels_and_probs(
+    y_true: Any, y_prob: Any, level: float
+) -> tuple[np.ndarray | None, np.ndarray]:
+    if not 0 < level < 1:
+        raise InputError(f"expected a level between 0 and 1, such as 0.95, got {level!r}")
+    probs = to_numpy(check_probs(y_prob))
+    if probs.ndim == 1 or probs.shape[1] == 1:
+        p = probs.reshape(-1)
+        probs = np.column_stack([1 - p, p])
+    if y_true is None:
+        return None, probs
+    return to_numpy(check_labels(y_true, *probs.shape)), probs

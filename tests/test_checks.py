@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from focalcal._checks import check_gamma, check_labels, check_logits, check_probs, check_weights
-from focalcal.errors import FocalcalError, InputError
+from focalcal.errors import FocalcalError, InputError, InputWarning
 
 
 @pytest.mark.parametrize("gamma", [-0.999, 0, 1, 5.5, np.float32(2)])
@@ -121,24 +121,44 @@ def test_sums_of_multilabel_rows_are_free():
     assert check_probs(p, sums=False) is p
 
 
-@pytest.mark.parametrize(
-    ("dtype", "off", "fine"),
-    [
-        (np.float64, 5e-6, True),
-        (np.float64, 5e-5, False),
-        (np.float32, 5e-5, True),
-        (np.float32, 5e-4, False),
-        (np.float16, 1e-2, True),
-        (np.float16, 5e-2, False),
-    ],
-)
-def test_tolerance_follows_precision(dtype, off, fine):
+@pytest.mark.parametrize(("dtype", "off"), [(np.float64, 5e-6), (np.float32, 5e-5)])
+def test_sums_within_the_precision_are_left_alone(dtype, off):
     p = np.array([[0.5, 0.5 - off]]).astype(dtype)
-    if fine:
+    assert check_probs(p) is p
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(("k", "off"), [(2, 1e-3), (2, 1.9e-2), (10, 4.9e-2), (1000, 4.9e-2)])
+def test_rounded_rows_are_rescaled_and_said(dtype, k, off):
+    p = np.zeros((2, k), dtype)
+    p[:, 0], p[0, 1], p[1, 1] = 0.5, 0.5, 0.5 - off
+    with pytest.warns(InputWarning, match="rescaled to sum to 1"):
+        got = check_probs(p)
+    wide = p.astype(np.float64)
+    np.testing.assert_allclose(got, wide / wide.sum(axis=1, keepdims=True), rtol=1e-6)
+    assert p[1, 1] == dtype(0.5 - off)
+
+
+@pytest.mark.parametrize(("k", "off"), [(2, 2.1e-2), (3, 3.1e-2), (10, 5.1e-2), (1000, 5.1e-2)])
+def test_rows_beyond_rounding_are_refused(k, off):
+    p = np.zeros((1, k))
+    p[0, :2] = 0.5, 0.5 - off
+    with pytest.raises(InputError, match="sum to 1"):
         check_probs(p)
-    else:
-        with pytest.raises(InputError, match="sum to 1"):
-            check_probs(p)
+
+
+@pytest.mark.parametrize("kind", ["float16", "bfloat16"])
+def test_half_precision_is_rescaled_without_a_word(kind, rng):
+    torch = pytest.importorskip("torch")
+    p = torch.tensor(rng.dirichlet(np.ones(100), 50)).to(getattr(torch, kind))
+    torch.testing.assert_close(check_probs(p).sum(dim=1), torch.ones(50), atol=1e-4, rtol=0)
+
+
+def test_rounded_torch_rows_are_rescaled():
+    torch = pytest.importorskip("torch")
+    with pytest.warns(InputWarning, match="rescaled"):
+        got = check_probs(torch.tensor([[0.33, 0.33, 0.33]]))
+    torch.testing.assert_close(got, torch.full((1, 3), 1 / 3))
 
 
 @pytest.mark.parametrize("k", [10, 1000, 20_000])

@@ -7,7 +7,8 @@ import pytest
 import torch
 from scipy.special import expit, log_softmax
 
-from focalcal.errors import FileFormatError, InputError
+from focalcal.errors import FileFormatError, InputError, InputWarning
+from focalcal.metrics import evaluate
 from focalcal.predictions import Predictions
 
 LOGITS = np.array([[2.0, 0.0, -1.0], [0.5, 0.25, 3.0], [-1e4, 1e4, 0.0], [0.1, 0.2, 0.3]])
@@ -117,6 +118,22 @@ def test_split_needs_rows_on_both_sides(fraction):
 def test_bad_arrays_are_named(arguments, message):
     with pytest.raises(InputError, match=message):
         Predictions(**arguments)
+
+
+@pytest.mark.parametrize("decimals", [2, 3, 4, 5])
+def test_rounded_probabilities_are_rescaled_and_evaluated(decimals, rng):
+    p = np.round(rng.dirichlet(np.ones(4), 200), decimals)
+    with pytest.warns(InputWarning, match="rescaled"):
+        given = Predictions(probs=p, labels=rng.integers(0, 4, 200))
+    evaluate(given.labels, given.probabilities(), resamples=2)  # no second warning
+
+
+@pytest.mark.parametrize("k", [2, 10, 1000])
+def test_half_precision_is_evaluated(k, rng):
+    p = rng.dirichlet(np.ones(k), 100).astype(np.float16)
+    given = Predictions(probs=p, labels=rng.integers(0, k, 100))
+    found = evaluate(given.labels, given.probabilities(), resamples=2)
+    assert found["accuracy"].value == (p.argmax(axis=1) == given.labels).mean()
 
 
 def test_zero_probability_needs_a_floor():

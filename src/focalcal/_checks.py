@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import math
 import operator
+import warnings
 from typing import Any
 
 import numpy as np
 
 from focalcal._arrays import Array, as_array, as_float, namespace, to_numpy
 from focalcal._blocks import sum_of_squares
-from focalcal.errors import InputError
+from focalcal.errors import InputError, InputWarning
 
-SUM_TOLERANCE = {"float64": 1e-5, "float32": 1e-4, "half": 2e-2}
-"""How far a row of probabilities may be from 1: files are often rounded, softmax in float16 is."""
+SUM_TOLERANCE = {"float64": 1e-5, "float32": 1e-4}
+"""How far a row of probabilities may be from 1 and still be used as it is."""
+RESCALED = 0.01, 0.05
+"""Rows that miss 1 by up to 0.01 per class, and no more than 0.05, are rescaled: probabilities
+rounded to two decimals or stored in half precision do."""
 
 
 def check_gamma(gamma: float) -> float:
@@ -47,7 +51,11 @@ def check_logits(logits: Any, name: str = "logits") -> Array:
 
 
 def check_probs(probs: Any, name: str = "y_prob", *, sums: bool = True) -> Array:
-    """Probabilities in [0, 1]; rows of a (N, C) array sum to one unless `sums` is false."""
+    """Probabilities in [0, 1]; rows of a (N, C) array sum to one unless `sums` is false.
+
+    Rows that miss 1 by rounding (see `RESCALED`) are rescaled. An `InputWarning` says so, unless
+    they are in half precision, of which nothing else can be expected.
+    """
     given = as_array(probs)
     probs = _check_numbers(given, name)
     if probs.ndim not in (1, 2) or 0 in probs.shape:
@@ -68,19 +76,33 @@ def check_probs(probs: Any, name: str = "y_prob", *, sums: bool = True) -> Array
             )
         probs = xp.clip(probs, 0, 1)
     if sums and probs.ndim == 2 and probs.shape[1] > 1:
-        total = _row_sums(probs)
-        half = "float16" in str(given.dtype)
-        tolerance = SUM_TOLERANCE[
-            "half" if half else "float32" if probs.dtype == xp.float32 else "float64"
-        ]
-        off = xp.abs(total - 1)
-        if bool(xp.max(off) > tolerance):
-            row = int(xp.argmax(off))
-            raise InputError(
-                f"expected rows of {name} to sum to 1, got {float(total[row]):.6g} at row {row}; "
-                "pass logits through a softmax, or name the multi-label task"
-            )
+        return _rows_of_one(probs, name, half="float16" in str(given.dtype))
     return probs
+
+
+def _rows_of_one(probs: Array, name: str, half: bool) -> Array:
+    """Rows (N, C) that sum to 1, rescaled where rounding made them miss it."""
+    xp = namespace(probs)
+    total = _row_sums(probs)
+    off = xp.abs(total - 1)
+    worst = float(xp.max(off))
+    if worst <= SUM_TOLERANCE["float32" if probs.dtype == xp.float32 else "float64"]:
+        return probs
+    per_class, most = RESCALED
+    if not worst <= min(per_class * probs.shape[1], most) * (1 + 1e-6):
+        row = int(xp.argmax(off))
+        raise InputError(
+            f"expected rows of {name} to sum to 1, got {float(total[row]):.6g} at row {row}; "
+            "pass logits through a softmax, or name the multi-label task"
+        )
+    if not half:
+        warnings.warn(
+            f"rows of {name} miss a sum of 1 by up to {worst:.0e}, as rounded numbers do; "
+            "they were rescaled to sum to 1",
+            InputWarning,
+            stacklevel=3,
+        )
+    return probs / total[:, None]
 
 
 def check_labels(labels: Any, n: int, n_classes: int, name: str = "y_true") -> Array:

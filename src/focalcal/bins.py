@@ -146,11 +146,12 @@ def bin_index(x: Array, edges: Any) -> Array:
     >>> bin_index(np.array([0.0, 0.5, 0.51, 1.0]), [0.0, 0.5, 1.0])
     array([0, 0, 1, 1])
     """
-    inner = np.asarray(to_numpy(edges), dtype=np.float64)[1:-1]
+    inner = np.ascontiguousarray(to_numpy(edges), dtype=np.float64)[1:-1]
     if is_torch(x):
         import torch
 
-        return torch.bucketize(x, torch.as_tensor(inner, dtype=x.dtype, device=x.device))
+        inner = torch.as_tensor(inner, dtype=x.dtype, device=x.device)
+        return torch.bucketize(x.contiguous(), inner)
     x = np.asarray(x)
     if x.dtype.kind != "f":
         x = x.astype(np.float64)

@@ -38,5 +38,9 @@ class EngineError(FocalcalError, RuntimeError):
     """A cluster that cannot be reached, or that failed while it worked."""
 
 
+class InputWarning(UserWarning):
+    """Data were used, but not as they stood, or they are not what they seem: see the message."""
+
+
 class FitWarning(UserWarning):
     """A calibrator was fitted, but a person should know how: see its diagnostics."""

@@ -219,7 +219,7 @@ def _softmax_of_few(logits: np.ndarray) -> np.ndarray:
     out = np.empty((k, n), dtype=logits.dtype)
 
     def block(rows: slice) -> None:
-        z = np.ascontiguousarray(logits[rows].T)
+        z = np.array(logits[rows].T, order="C")  # a copy in every layout: it is overwritten
         with np.errstate(over="ignore"):  # a difference of −∞ has a probability of 0
             z -= z.max(axis=0)
         np.exp(z, out=z)

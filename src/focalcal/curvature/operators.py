@@ -35,8 +35,9 @@ REPEATABLE = 1e-4
 
 def sum_over_processes(values: Tensor) -> Tensor:
     """The sum of `values` over the default process group: pass it as an operator's `reduce`."""
-    torch.distributed.all_reduce(values)
-    return values
+    total = values.clone()
+    torch.distributed.all_reduce(total)
+    return total
 
 
 class BatchOperator(ABC):

@@ -168,9 +168,19 @@ def test_float32_softmax_of_many_classes_sums_to_one(k, rng):
     check_probs(e / e.sum(axis=1, keepdims=True))
 
 
-@pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.int64, np.uint64, bool])
-def test_labels_pass(dtype):
-    assert check_labels(np.array([0, 1, 1], dtype), 3, 2).tolist() == [0, 1, 1]
+INTEGERS = "bool int8 uint8 int16 uint16 int32 uint32 int64 uint64".split()
+
+
+@pytest.mark.parametrize("dtype", INTEGERS)
+@pytest.mark.parametrize("n_classes", [2, 200, 100_000])
+@pytest.mark.parametrize("kind", ["numpy", "torch"])
+def test_labels_pass(dtype, n_classes, kind):
+    y = np.array([0, 1, 1], dtype)
+    if kind == "torch":
+        y = pytest.importorskip("torch").as_tensor(y)
+    got = check_labels(y, 3, n_classes)
+    assert got.tolist() == [0, 1, 1]
+    assert str(got.dtype).endswith("int64")
 
 
 @pytest.mark.parametrize(
@@ -181,6 +191,8 @@ def test_labels_pass(dtype):
         ([0.0, 1.0, 1.0], "integer y_true, got dtype float64"),
         ([0, 1, 2], r"in 0..1, got 2 at row 2"),
         ([0, -1, 1], r"in 0..1, got -1 at row 1"),
+        (np.array([0, 255, 1], np.uint8), r"in 0..1, got 255 at row 1"),
+        (np.array([0, 1, 2**64 - 1], np.uint64), r"in 0..1, got 18446744073709551615 at row 2"),
         (["a", "b", "c"], "expected numbers in y_true"),
         (np.array([0, None, 1], dtype=object), "dtype object"),
     ],

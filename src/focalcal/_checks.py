@@ -106,23 +106,26 @@ def _rows_of_one(probs: Array, name: str, half: bool) -> Array:
 
 
 def check_labels(labels: Any, n: int, n_classes: int, name: str = "y_true") -> Array:
-    """Integer labels (N,) in 0..n_classes−1 (bool counts as integer)."""
-    labels = as_array(labels)
-    _refuse_objects(labels, name)
-    xp = namespace(labels)
-    if labels.ndim != 1 or labels.shape[0] != n:
-        raise InputError(f"expected {name} of shape ({n},), got {tuple(labels.shape)}")
-    if labels.dtype == xp.bool:
-        labels = xp.astype(labels, xp.int64)
-    if not xp.isdtype(labels.dtype, "integral"):
+    """Labels (N,) of any integer type or bool in 0..n_classes−1, returned as int64.
+
+    int64 because 8-bit types cannot hold 200 classes in a comparison, torch takes uint8 indices
+    for a mask, and has no arithmetic for its wider unsigned types.
+    """
+    given = as_array(labels)
+    _refuse_objects(given, name)
+    xp = namespace(given)
+    if given.ndim != 1 or given.shape[0] != n:
+        raise InputError(f"expected {name} of shape ({n},), got {tuple(given.shape)}")
+    if given.dtype != xp.bool and not xp.isdtype(given.dtype, "integral"):
         raise InputError(
-            f"expected integer {name}, got dtype {labels.dtype}; "
+            f"expected integer {name}, got dtype {given.dtype}; "
             "convert class indices with .astype(int)"
         )
+    labels = xp.astype(given, xp.int64, copy=False)
     if bool((xp.min(labels) < 0) | (xp.max(labels) >= n_classes)):
         row = int(np.flatnonzero(to_numpy((labels < 0) | (labels >= n_classes)))[0])
         raise InputError(
-            f"expected {name} in 0..{n_classes - 1}, got {int(labels[row])} at row {row}"
+            f"expected {name} in 0..{n_classes - 1}, got {int(given[row])} at row {row}"
         )
     return labels
 

@@ -104,6 +104,37 @@ def test_numpy_and_torch_keep_kind_and_precision(cases, name, dtype):
 
 
 @every_method
+@pytest.mark.parametrize("kind", ["numpy", "torch"])
+def test_labels_of_every_integer_type(cases, name, kind):
+    """torch reads uint8 indices as a mask, and indexes with few other types."""
+    z, y = cases["multiclass"]
+    expected = fitted(name, (z, y)).predict_proba(z)
+    names = ["int8", "uint8", "int16", "uint16", "int32", "uint32", "uint64"]
+    for dtype in names if name != "auto" else ["int8", "uint8"]:
+        labels = y.astype(dtype)
+        if kind == "torch":
+            torch = pytest.importorskip("torch")
+            got = make(name).fit(torch.as_tensor(z), torch.as_tensor(labels)).predict_proba(z)
+            np.testing.assert_allclose(got, expected, atol=1e-6)
+        else:
+            np.testing.assert_array_equal(make(name).fit(z, labels).predict_proba(z), expected)
+
+
+@pytest.mark.parametrize("name", ["temperature", "structured-vector", "platt", "histogram"])
+@pytest.mark.parametrize("kind", ["numpy", "torch"])
+def test_8_bit_labels_of_many_classes(name, kind, calibrated_data):
+    """200 is −56 as an int8: valid labels were refused."""
+    z, y = calibrated_data(1000, 200, scale=3.0)
+    y %= 128
+    expected = fitted(name, (z, y)).predict_proba(z)
+    for dtype in ("int8", "uint8"):
+        data = z, y.astype(dtype)
+        if kind == "torch":
+            data = tuple(pytest.importorskip("torch").as_tensor(a) for a in data)
+        np.testing.assert_allclose(fitted(name, data).predict_proba(z), expected, atol=1e-6)
+
+
+@every_method
 def test_scikit_learn_rules(cases, name):
     calibrator = make(name)
     twin = clone(calibrator)

@@ -287,6 +287,19 @@ def test_calibrated_module(fitted, logits):
     assert module.model is net
 
 
+def test_calibrated_module_predicts_without_dropout(fitted, logits, tmp_path, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)  # no onnxscript
+    net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Dropout(0.5)).train()
+    module = CalibratedModule(net, fitted("platt"))
+    x = torch.as_tensor(logits[:50], dtype=torch.float32)
+    torch.testing.assert_close(module(x), module(x))
+    assert not net.training
+    module.train()
+    assert (module(x) != module(x)).any()
+    module.to_onnx(tmp_path / "both.onnx", torch.zeros(2, 4))
+    assert "Dropout" not in {node.op_type for node in onnx.load(tmp_path / "both.onnx").graph.node}
+
+
 def test_calibrated_module_to_onnx(fitted, logits, tmp_path, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)  # no onnxscript
     torch.manual_seed(0)

@@ -69,3 +69,17 @@ def test_calibrated_pixels_keep_their_places(images):
 def test_shapes_that_do_not_match_are_refused():
     with pytest.raises(InputError, match=r"\(2, 3, 4, 4\) and \(2, 4\)"):
         pixels(np.zeros((2, 3, 4, 4)), np.zeros((2, 4), int))
+
+
+@pytest.mark.parametrize("kind", ["numpy", "torch"])
+def test_an_ignored_label_that_the_type_cannot_hold_drops_no_class(kind):
+    """−100 is 156 modulo 256, and 255 is −1."""
+    values, labels = np.zeros((256, 200)), np.arange(256, dtype=np.uint8)
+    if kind == "torch":
+        torch = pytest.importorskip("torch")
+        values, labels = torch.as_tensor(values), torch.as_tensor(labels)
+    assert len(pixels(values, labels)[1]) == 256
+    assert 156 in pixels(values, labels)[1].tolist()
+    signed = (labels - 128).astype(np.int8) if kind == "numpy" else (labels.long() - 128).char()
+    assert len(pixels(values, signed, ignore_index=255)[1]) == 256
+    assert len(pixels(values, signed, ignore_index=-100)[1]) == 255

@@ -51,3 +51,13 @@ def test_gamma_zero_is_cross_entropy() -> None:
 def test_negative_gamma_is_refused() -> None:
     with pytest.raises(InputError, match="gamma >= 0"):
         ProperFocalLoss(-0.5)
+
+
+def test_empty_batch_follows_pytorch() -> None:
+    logits = torch.zeros(0, 3, requires_grad=True)
+    labels = torch.zeros(0, dtype=torch.long)
+    assert ProperFocalLoss(2.0)(logits, labels).isnan()
+    total = ProperFocalLoss(2.0, reduction="sum")(logits, labels)
+    assert total == 0
+    total.backward()
+    assert logits.grad.shape == (0, 3)

@@ -49,6 +49,31 @@ def test_map_of_inverse_is_the_identity(gamma, n_classes):
     np.testing.assert_allclose(focal_map(q, gamma), p, rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("gamma", [300.0, 1e3, 1e4, 1e6])
+@pytest.mark.parametrize("n_classes", [2, 3, 100, 1000])
+def test_large_gamma(gamma, n_classes):
+    """Plain Newton steps overshot: q > 1 or NaN from γ = 300 on."""
+    rng = np.random.default_rng(n_classes)
+    logits = np.concatenate([s * rng.normal(size=(20, n_classes)) for s in (0.1, 5, 20, 60, 300)])
+    log_q = inverse_focal_log_map(logits, gamma)
+    assert (log_q <= 0).all()
+    np.testing.assert_allclose(np.exp(log_q).sum(1), 1, rtol=1e-12)
+    expected = np.exp(focal_log_map(logits, 0.0))
+    back = np.exp(focal_log_map(log_q, gamma))
+    np.testing.assert_allclose(back, expected, rtol=0, atol=1e-15 * gamma + 1e-12)
+
+
+def test_empty_batches():
+    for shape in ((0, 3), (2, 0, 4)):
+        p = np.zeros(shape)
+        for got in (inverse_focal_map(p, 2.0), inverse_focal_log_map(p, 2.0), focal_map(p, 2.0)):
+            assert got.shape == shape
+        assert properized_focal_loss(p, np.zeros(shape[:-1], int), 2.0).shape == shape[:-1]
+        z = torch.zeros(shape, requires_grad=True)
+        inverse_focal_log_map(z, 2.0).sum().backward()
+        assert z.grad.shape == shape
+
+
 @pytest.mark.parametrize("gamma", GAMMAS)
 def test_log_map_of_inverse_is_the_identity_for_logits_to_1e4(gamma):
     rng = np.random.default_rng(5)

@@ -115,8 +115,9 @@ class CalibratorModule(nn.Module):
 class CalibratedModule(nn.Module):
     """A network whose forward pass returns calibrated probabilities instead of logits.
 
-    `model` returns logits (N, K), (N,) or (N, 1); it is held, not copied, and keeps its training
-    mode and parameters. Calibration adds buffers only: there is nothing more to train.
+    `model` returns logits (N, K), (N,) or (N, 1); it is held, not copied, and put in eval mode,
+    because a calibrator is fitted to logits without dropout. `train()` leaves that mode.
+    Calibration adds buffers only: there is nothing more to train.
 
     >>> import torch
     >>> from focalcal.calibrators import PlattScaling
@@ -133,6 +134,7 @@ class CalibratedModule(nn.Module):
         self.model = model
         self.calibrator = calibrator.to_torch()
         self.log = log
+        self.eval()
 
     def forward(self, *inputs: Any, **options: Any) -> Tensor:
         """Probabilities (N, K), or log-probabilities if made with `log=True`."""
@@ -143,9 +145,10 @@ class CalibratedModule(nn.Module):
         """Write network and calibrator as one ONNX graph; `options` go to `torch.onnx.export`.
 
         `example` is one input batch or a tuple of inputs, whose first axis is the batch and stays
-        free. Put the network in eval mode first. A network that is an ONNX file already needs
-        only `focalcal.calibrators.attach_to_onnx`.
+        free. The network is put in eval mode. One that is an ONNX file already needs only
+        `focalcal.calibrators.attach_to_onnx`.
         """
+        self.eval()
         inputs = example if isinstance(example, tuple) else (example,)
         with temporary_model() as model_path:
             _export_network(self.model, inputs, str(model_path), options)

@@ -30,7 +30,9 @@ def pixels(values: Any, labels: Any, ignore_index: int = IGNORE_INDEX) -> tuple[
             f"got {shape} and {tuple(labels.shape)}"
         )
     rows = _rows(values)
-    flat = namespace(labels).reshape(labels, (-1,))
+    xp = namespace(labels)
+    # In uint8 the label −100 would be class 156, and 255 in int8 would be −1.
+    flat = xp.astype(xp.reshape(labels, (-1,)), xp.int64, copy=False)
     kept = flat != ignore_index
     return rows[kept], flat[kept]
 

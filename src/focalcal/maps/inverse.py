@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import cache
 from typing import Any
 
@@ -85,6 +86,7 @@ def properized_focal_loss(p: Any, y: Any, gamma: float) -> Array:
             f"expected integer labels of shape {tuple(p.shape[:-1])}, "
             f"got {labels.dtype} of shape {tuple(labels.shape)}"
         )
+    labels = xp.astype(labels, xp.int64)
     log_q = by_rows(lambda rows: _inverse_log_rows(safe_log(rows), gamma), xp.astype(p, xp.float64))
     is_label = xp.arange(p.shape[-1], device=p.device) == labels[..., None]
     of_label = xp.sum(xp.where(is_label, log_q, 0.0), axis=-1)
@@ -115,6 +117,8 @@ def _solve(z: Array, gamma: float) -> Array:
     an arrow: one pass over the classes per step.
     """
     xp = namespace(z)
+    if 0 in z.shape:
+        return xp.zeros_like(z)
     n_classes = z.shape[-1]
     is_top = xp.arange(n_classes, device=z.device) == xp.argmax(z, axis=-1, keepdims=True)
     floor = FAR * xp.ones_like(z)
@@ -127,7 +131,7 @@ def _solve(z: Array, gamma: float) -> Array:
     u = log_ratio - log_odds + start - xp.log1p(xp.exp(start))
     log_c = None
     # Rounding is amplified by γ in log h, and by 1/(1+γ) in its inverse.
-    tolerance = 1e-13 * max(1.0, 0.1 * gamma, 0.1 / (1 + gamma))
+    tolerance = 1e-13 * max(1.0, min(0.1 * gamma, 1e3), 0.1 / (1 + gamma))
     for _ in range(MAX_STEPS):
         u = xp.where(is_top, floor, xp.minimum(u, log_half * xp.ones_like(u)))
         log_w = logsumexp(u, keepdims=True)
@@ -138,12 +142,27 @@ def _solve(z: Array, gamma: float) -> Array:
         residual = xp.where(is_top, 0.0, log_c + log_ratio - row.log_h)
         along = xp.sum(row.share * residual / row.slope, axis=-1, keepdims=True)
         step_c = (row.slope_top * along - (log_c - row.log_h_top)) / row.pivot
-        step = (residual + step_c) / row.slope
+        step = _bounded((residual + step_c) / row.slope, u, gamma)
         u, log_c = u + step, log_c + step_c
         size = xp.max(xp.abs(xp.where(is_top, 0.0, step)) / (1 + xp.abs(u)))
         if not bool(size > tolerance):
             break
     return _with_top(u, is_top)
+
+
+def _bounded(step: Array, u: Array, gamma: float) -> Array:
+    """Newton steps cut to where log h can be expected to reach its target.
+
+    log h is close to u + γ·e^u. From below, where it is nearly straight, a Newton step overshoots
+    the exponential part; x bounds the γ·e^u that the target leaves room for.
+    """
+    if gamma <= 1:
+        return step
+    xp = namespace(u)
+    part = gamma * xp.exp(u)
+    x = math.log(gamma) + u + part + step * (1 + part)
+    most = xp.log(xp.maximum(x, xp.ones_like(x))) - math.log(gamma) - u
+    return xp.minimum(step, xp.maximum(most, xp.ones_like(most)))
 
 
 class _Linearisation:

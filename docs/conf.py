@@ -1,9 +1,23 @@
-"""Sphinx: `make docs` builds the site with warnings as errors."""
+"""Sphinx: `make docs` builds the site offline, with warnings as errors.
 
+Pages that follow from the code (commands, reference, metrics, errata) are written by the modules
+in `_ext/` into folders that git ignores.
+"""
+
+import os
+import sys
+import warnings
 from pathlib import Path
 
-from focalcal import __version__
-from focalcal_papers.errata import errata
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE / "_ext"))
+
+import commands  # noqa: E402
+import inventories  # noqa: E402
+import reference  # noqa: E402
+
+from focalcal import __version__  # noqa: E402
+from focalcal_papers.errata import errata  # noqa: E402
 
 project = "focalcal"
 author = "The focalcal authors"
@@ -12,49 +26,118 @@ release = version = __version__
 extensions = [
     "myst_parser",
     "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.intersphinx",
     "sphinx.ext.napoleon",
+    "sphinx_copybutton",
+    "sphinx_design",
+    "sphinx_gallery.gen_gallery",
+    "mathml",
+    "parameters",
 ]
 myst_enable_extensions = ["dollarmath", "colon_fence"]
 myst_heading_anchors = 3
-autodoc_default_options = {"members": True, "show-inheritance": False}
+templates_path = ["_templates"]
+exclude_patterns = ["_build", "_ext", "_templates", "gallery/*.ipynb", "gallery/*.py.md5"]
+autosummary_generate = True
 autodoc_typehints = "none"
 autodoc_member_order = "bysource"
-napoleon_google_docstring = True
-exclude_patterns = ["_build"]
+default_role = "py:obj"
+intersphinx_mapping = inventories.write_inventories(HERE / "_build" / "inventories")
+copybutton_prompt_text = r"\$ |>>> |\.\.\. "
+copybutton_prompt_is_regexp = True
+html_math_renderer = "mathml"
 html_theme = "furo"
 html_title = f"focalcal {__version__}"
+html_static_path = ["_static"]
+html_css_files = ["focalcal.css"]
+html_extra_path = ["_build/extra"]
 # Pages other than these are read on the code's host too, where links to source files lead out.
-suppress_warnings = ["myst.xref_missing", "myst.header", "toc.empty_glob"]
+suppress_warnings = ["myst.xref_missing", "myst.header", "toc.empty_glob", "config.cache"]
+sphinx_gallery_conf = {
+    "examples_dirs": "../examples",
+    "gallery_dirs": "gallery",
+    "filename_pattern": r"/plot_",
+    "ignore_pattern": r"(__init__|/_)",
+    "within_subsection_order": "FileNameSortKey",
+    "download_all_examples": False,
+    "min_reported_time": 60,
+    "show_memory": False,
+    "remove_config_comments": True,
+    "image_scrapers": ("matplotlib",),
+    "reset_modules": ("matplotlib",),
+    "show_signature": False,
+    "notebook_images": False,
+}
 
 
-def _rows() -> str:
-    lines = ["| paper | where | printed | true | evidence |", "|---|---|---|---|---|"]
-    for e in errata():
-        numbers = "; ".join(f"{name}: {value:.4g}" for name, value in e.evidence.items())
-        cells = (e.paper, e.where, e.printed, e.true, numbers)
-        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    lines += ["| " + " | ".join(c.replace("|", "\\|") for c in row) + " |" for row in rows]
     return "\n".join(lines) + "\n"
 
 
-def _include_errata(app, docname, source) -> None:
-    source[0] = source[0].replace("<!-- errata -->", _rows()) if docname == "theory" else source[0]
+def _errata() -> str:
+    rows = [
+        (
+            e.paper,
+            e.where,
+            e.printed,
+            e.true,
+            "; ".join(f"{name}: {value:.4g}" for name, value in e.evidence.items()),
+        )
+        for e in errata()
+    ]
+    return _table(("paper", "where", "printed", "true", "evidence"), rows)
 
 
-def _include_quality(app, docname, source) -> None:
-    """The quality table lives with the benchmark that makes it; the page shows the same lines."""
-    if docname != "calibrators":
+def _between(path: Path, mark: str) -> str:
+    """The part of a file between two comments: a table lives with the benchmark that makes it."""
+    start, end = f"<!-- {mark}:start -->", f"<!-- {mark}:end -->"
+    text = path.read_text()
+    return text.split(start)[1].split(end)[0] if start in text and end in text else ""
+
+
+INCLUDES = {
+    "<!-- errata -->": _errata,
+    "<!-- quality -->": lambda: _between(HERE.parent / "benchmarks" / "README.md", "quality"),
+}
+
+
+def _include(app, docname, source) -> None:
+    for mark, text in INCLUDES.items():
+        if mark in source[0]:
+            source[0] = source[0].replace(mark, text())
+
+
+def _write_pages(app) -> None:
+    reference.write_pages(HERE / "reference")
+    commands.write_pages(HERE / "commands")
+
+
+def _write_extra(app) -> None:
+    """The demo report and the theory page, inside the site; FOCALCAL_DOCS_QUICK leaves them out."""
+    folder = HERE / "_build" / "extra"
+    folder.mkdir(parents=True, exist_ok=True)
+    if os.environ.get("FOCALCAL_DOCS_QUICK"):
         return
-    notes = (Path(__file__).parents[1] / "benchmarks" / "README.md").read_text()
-    start, end = "<!-- quality:start -->", "<!-- quality:end -->"
-    if start in notes and end in notes:
-        table = notes.split(start)[1].split(end)[0]
-        source[0] = source[0].replace("<!-- quality -->", table)
+    from typer.testing import CliRunner
+
+    from focalcal.cli import app as program
+
+    for arguments in (["demo", "-o", "demo-report.html"], ["theory", "-o", "theory-page.html"]):
+        arguments[-1] = str(folder / arguments[-1])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            result = CliRunner().invoke(program, arguments)
+        if result.exit_code:
+            raise RuntimeError(f"focalcal {' '.join(arguments)}: {result.output}")
 
 
 def _skip_foreign(app, what, name, obj, skip, options) -> bool | None:
-    """scikit-learn's own methods refer to its own glossary; they are documented there."""
+    """scikit-learn's and torch's own methods are documented there."""
     own = getattr(obj, "__module__", None) or "focalcal"
-    return True if own.split(".")[0] in ("sklearn", "torch") else None
+    return True if own.split(".")[0] in ("sklearn", "torch", "torchmetrics") else None
 
 
 def _escape_bars(app, what, name, obj, options, lines) -> None:
@@ -63,7 +146,9 @@ def _escape_bars(app, what, name, obj, options, lines) -> None:
 
 
 def setup(app) -> None:
+    (HERE / "_build" / "extra").mkdir(parents=True, exist_ok=True)
     app.connect("autodoc-process-docstring", _escape_bars)
     app.connect("autodoc-skip-member", _skip_foreign)
-    app.connect("source-read", _include_errata)
-    app.connect("source-read", _include_quality)
+    app.connect("builder-inited", _write_pages, priority=100)
+    app.connect("builder-inited", _write_extra, priority=110)
+    app.connect("source-read", _include)

@@ -1,8 +1,14 @@
-"""Why focal loss is less sure of its mistakes, on a model with two parameters.
+"""
+Why focal loss is less sure of its mistakes
+===========================================
+
+Why focal loss is less sure of its mistakes, on a model with two parameters.
 
 Two Gaussian clusters per class at the corners of a square, the classes side by side, 10 % of the
 labels flipped, and logistic regression without intercept (weights w_1, w_2) trained by
 cross-entropy and by focal loss with γ = 1 (Mukhoti et al. 2020, appendix G):
+
+::
 
     python examples/appendix_g.py
 

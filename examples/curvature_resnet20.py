@@ -1,10 +1,16 @@
-"""Curvature of cross-entropy and focal losses at a published ResNet-20, on real CIFAR-10 images.
+"""
+Curvature of a published ResNet-20
+==================================
+
+Curvature of cross-entropy and focal losses at a published ResNet-20, on real CIFAR-10 images.
 
 The network is fixed (trained with cross-entropy); only the loss whose Hessian is taken changes.
 
-usage: python examples/curvature_resnet20.py --weights resnet20-12fca82f.th --data CIFAR10_FOLDER
-On a GPU add: --device cuda --images 10000 --batch 1000 --max-probes 300 --density-probes 8
-              --density-steps 50 --max-products 100
+::
+
+    python examples/curvature_resnet20.py --weights resnet20-12fca82f.th --data CIFAR10
+    On a GPU add: --device cuda --images 10000 --batch 1000 --max-probes 300 --density-probes 8
+    --density-steps 50 --max-products 100
 """
 
 from __future__ import annotations

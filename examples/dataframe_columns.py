@@ -1,7 +1,13 @@
-"""pandas or polars: evaluate columns of a table as they are.
+"""
+pandas and polars
+=================
 
-pip install pandas polars
-python examples/dataframe_columns.py
+Evaluate columns of a table as they are.
+
+::
+
+    pip install pandas polars
+    python examples/dataframe_columns.py
 """
 
 from __future__ import annotations

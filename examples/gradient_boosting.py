@@ -1,7 +1,13 @@
-"""XGBoost and LightGBM: calibrate a fitted booster on held-out rows.
+"""
+XGBoost and LightGBM
+====================
 
-pip install xgboost-cpu lightgbm
-python examples/gradient_boosting.py
+Calibrate a fitted booster on held-out rows.
+
+::
+
+    pip install xgboost-cpu lightgbm
+    python examples/gradient_boosting.py
 """
 
 from __future__ import annotations

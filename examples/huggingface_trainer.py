@@ -1,7 +1,13 @@
-"""Hugging Face Trainer: focal loss and calibration metrics for a small BERT made on the spot.
+"""
+Hugging Face Trainer
+====================
 
-pip install 'focalcal[integrations]'
-python examples/huggingface_trainer.py
+Focal loss and calibration metrics for a small BERT made on the spot.
+
+::
+
+    pip install 'focalcal[integrations]'
+    python examples/huggingface_trainer.py
 """
 
 from __future__ import annotations

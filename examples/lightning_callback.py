@@ -1,7 +1,13 @@
-"""PyTorch Lightning: calibration every epoch, and a calibrator file when training ends.
+"""
+PyTorch Lightning
+=================
 
-pip install 'focalcal[integrations]'
-python examples/lightning_callback.py
+Calibration every epoch, and a calibrator file when training ends.
+
+::
+
+    pip install 'focalcal[integrations]'
+    python examples/lightning_callback.py
 """
 
 from __future__ import annotations

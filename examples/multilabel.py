@@ -1,6 +1,12 @@
-"""Multi-label: a sigmoid per label, one binary map per label, metrics per label.
+"""
+Multi-label training and calibration
+====================================
 
-python examples/multilabel.py
+A sigmoid per label, one binary map per label, metrics per label.
+
+::
+
+    python examples/multilabel.py
 """
 
 from __future__ import annotations

@@ -1,6 +1,12 @@
-"""Plain PyTorch: train with focal loss, calibrate, deploy as one module and one ONNX file.
+"""
+Plain PyTorch, from loss to ONNX
+================================
 
-python examples/plain_pytorch.py
+Train with focal loss, calibrate, deploy as one module and one ONNX file.
+
+::
+
+    python examples/plain_pytorch.py
 """
 
 from __future__ import annotations

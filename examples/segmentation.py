@@ -1,6 +1,12 @@
-"""Semantic segmentation: per-pixel calibration with an ignored label, image by image.
+"""
+Segmentation, image by image
+============================
 
-python examples/segmentation.py
+Per-pixel calibration with an ignored label, image by image.
+
+::
+
+    python examples/segmentation.py
 """
 
 from __future__ import annotations

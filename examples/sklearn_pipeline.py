@@ -1,4 +1,10 @@
-"""scikit-learn: a calibrated classifier inside a Pipeline, beside CalibratedClassifierCV.
+"""
+A scikit-learn pipeline
+=======================
+
+A calibrated classifier inside a Pipeline, beside CalibratedClassifierCV.
+
+::
 
     python examples/sklearn_pipeline.py
 

@@ -1,7 +1,13 @@
-"""TensorBoard: calibration of a model at each step, with its reliability diagram.
+"""
+TensorBoard
+===========
 
-pip install 'focalcal[integrations]'
-python examples/tensorboard_log.py && tensorboard --logdir runs/calibration
+Calibration of a model at each step, with its reliability diagram.
+
+::
+
+    pip install 'focalcal[integrations]'
+    python examples/tensorboard_log.py && tensorboard --logdir runs/calibration
 """
 
 from __future__ import annotations

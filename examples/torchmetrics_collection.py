@@ -1,7 +1,13 @@
-"""torchmetrics: calibration in a MetricCollection, batch by batch.
+"""
+torchmetrics
+============
 
-pip install 'focalcal[integrations]'
-python examples/torchmetrics_collection.py
+Calibration in a MetricCollection, batch by batch.
+
+::
+
+    pip install 'focalcal[integrations]'
+    python examples/torchmetrics_collection.py
 """
 
 from __future__ import annotations

@@ -195,7 +195,7 @@ class Source:
         labels_key: str | None = None,
         labels_required: bool = True,
     ) -> Self:
-        """Read the footers of parquet files given as paths, folders or patterns ('p/*.parquet').
+        """Read the footers of parquet files given as paths, folders or patterns, ``'p/*.parquet'``.
 
         A matrix is a list column, a fixed-size list column or one column per class, `logits_0`,
         `logits_1`, …; every file must have the same. Keys name other columns.

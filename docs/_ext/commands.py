@@ -1,0 +1,119 @@
+"""A page per command: its options from the program, its output from running it.
+
+The pages are written anew by every build, so they cannot age.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shlex
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import typer
+from typer.testing import CliRunner
+
+from focalcal.cli import app as program
+
+# What each page shows, run in order in one folder that holds val.npz and test.npz.
+EXAMPLES = {
+    "evaluate": ["focalcal evaluate test.npz"],
+    "fit": ["focalcal fit val.npz --method temperature -o cal.json"],
+    "apply": [
+        "focalcal fit val.npz --method temperature -o cal.json",
+        "focalcal apply cal.json test.npz -o calibrated.npz",
+    ],
+    "decide": [
+        "focalcal fit val.npz --method temperature -o cal.json",
+        "focalcal decide test.npz --calibrator cal.json --target-accuracy 0.9",
+    ],
+    "methods": ["focalcal methods"],
+    "doctor": ["focalcal doctor"],
+    "report": [
+        "focalcal report --val val.npz --test test.npz --methods identity,temperature "
+        "--resamples 50 -o report.html"
+    ],
+}
+LONG = {
+    "demo": ["focalcal demo"],
+    "train": ["focalcal train fashion-mnist-mlp --data FOLDER --loss fl-3"],
+    "predict": ["focalcal predict RUN"],
+    "curvature": ["focalcal curvature RUN"],
+    "reproduce": ["focalcal reproduce --list", "focalcal reproduce fts/fig1"],
+    "theory": ["focalcal theory -o theory.html"],
+}
+"""Commands that need data sets or more than a moment: shown, not run."""
+
+
+@contextlib.contextmanager
+def sample_files() -> Iterator[Path]:
+    """A folder with predictions of an over-confident network of five classes."""
+    rng = np.random.default_rng(0)
+    truth = 1.5 * rng.normal(size=(2000, 5))
+    labels = np.argmax(truth + rng.gumbel(size=truth.shape), axis=1)
+    before = Path.cwd()
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        try:
+            np.savez("val.npz", logits=2 * truth[:1000], labels=labels[:1000])
+            np.savez("test.npz", logits=2 * truth[1000:], labels=labels[1000:])
+            yield Path(folder)
+        finally:
+            os.chdir(before)
+
+
+def transcript(lines: list[str], run: bool) -> str:
+    """The commands as typed, each followed by what it printed."""
+    shown = []
+    for line in lines:
+        shown.append(f"$ {line}")
+        if run:
+            result = CliRunner().invoke(
+                program, shlex.split(line)[1:], env={"COLUMNS": "80", "NO_COLOR": "1"}
+            )
+            if result.exit_code not in (0, 3):
+                raise RuntimeError(f"{line}: exit code {result.exit_code}\n{result.output}")
+            shown.append(re.sub(r"\x1b\[[0-9;]*m", "", result.stdout).rstrip())
+    return "\n".join(shown)
+
+
+def page(name: str, command, example: str) -> str:
+    help_text = re.split(r"\n\s*Examples?:", (command.help or "").replace("\b", ""))[0].strip()
+    lines = [f"# focalcal {name}", "", help_text, "", "```text", example, "```", ""]
+    context = typer.Context(command, info_name=f"focalcal {name}")
+    rows = []
+    for parameter in command.get_params(context):
+        record = getattr(parameter, "help", None) or ""
+        if parameter.param_type_name == "argument":
+            rows.append((parameter.name.upper(), record, ""))
+        elif not getattr(parameter, "hidden", False):
+            default = parameter.default
+            plain = "" if default in (None, False) or callable(default) else str(default)
+            rows.append((", ".join(parameter.opts + parameter.secondary_opts), record, plain))
+    if rows:
+        lines += ["| option | meaning | default |", "|---|---|---|"]
+        lines += [
+            f"| `{o}` | {' '.join(h.split())} | {f'`{d}`' if d else ''} |".replace("\\|", "|")
+            for o, h, d in rows
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def write_pages(folder: Path) -> list[str]:
+    """One Markdown file per command; the names, in the order of `focalcal --help`."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    commands = typer.main.get_command(program).commands
+    for name, command in commands.items():
+        told = (command.epilog or "").removeprefix("Example:").strip() or f"focalcal {name} --help"
+        with sample_files():
+            example = transcript(
+                EXAMPLES.get(name) or LONG.get(name) or [told], run=name in EXAMPLES
+            )
+        (folder / f"{name}.md").write_text(page(name, command, example))
+    return list(commands)

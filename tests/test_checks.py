@@ -168,7 +168,7 @@ def test_float32_softmax_of_many_classes_sums_to_one(k, rng):
     check_probs(e / e.sum(axis=1, keepdims=True))
 
 
-INTEGERS = "bool int8 uint8 int16 uint16 int32 uint32 int64 uint64".split()
+INTEGERS = ["bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"]
 
 
 @pytest.mark.parametrize("dtype", INTEGERS)

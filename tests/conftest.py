@@ -8,7 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from focalcal.amx import cap_if_forbidden
+
 ROOT = Path(__file__).resolve().parents[1]
+
+cap_if_forbidden()  # before any test imports torch, and for the workers and processes they start
 
 
 @pytest.fixture(scope="session")

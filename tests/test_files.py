@@ -10,6 +10,7 @@ import textwrap
 
 import pytest
 
+from focalcal import _files
 from focalcal._files import atomic_path, write_text
 
 
@@ -63,6 +64,37 @@ def test_a_live_writer_is_left_alone(tmp_path):
         write_text(tmp_path / "a.txt", "second")
         assert first.exists()
     assert (tmp_path / "a.txt").read_text() == "first"
+
+
+def test_permissions_follow_the_umask_without_touching_it(tmp_path, monkeypatch):
+    # os.umask changes the whole process: a file made by another thread meanwhile was public.
+    before = os.umask(0o027)
+    try:
+        monkeypatch.setattr(os, "umask", None)
+        write_text(tmp_path / "a.txt", "text")
+        assert (tmp_path / "a.txt").stat().st_mode & 0o777 == 0o640
+    finally:
+        monkeypatch.undo()
+        os.umask(before)
+
+
+def test_no_signal_is_sent_where_it_would_end_the_process(tmp_path, monkeypatch):
+    monkeypatch.setattr(_files, "POSIX", False)
+    monkeypatch.setattr(os, "kill", None)
+    fresh, old = (tmp_path / f".focalcal-tmp-a.txt-{pid}-x.txt" for pid in (1, 2))
+    fresh.touch()
+    old.touch()
+    os.utime(old, (0, 0))
+    write_text(tmp_path / "a.txt", "text")
+    assert fresh.exists()
+    assert not old.exists()
+
+
+def test_a_name_with_brackets_is_cleaned_too(tmp_path):
+    orphan = tmp_path / ".focalcal-tmp-a[1].txt-999999999-x.txt"
+    orphan.touch()
+    write_text(tmp_path / "a[1].txt", "text")
+    assert [f.name for f in tmp_path.iterdir()] == ["a[1].txt"]
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")

@@ -27,6 +27,7 @@ ALLOWED = {
     "_files": {"errors"},
     "_formats": FOUNDATION,
     "provenance": {"__init__"},
+    "amx": set(),
     "predictions": FOUNDATION | {"_formats"},
     "maps": FOUNDATION,
     "_bin_index": {"_blocks"},

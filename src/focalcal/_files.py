@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 import os
-import tempfile
-from collections.abc import Iterator
+import secrets
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from focalcal.errors import InputError
+
 _PREFIX = ".focalcal-tmp-"
+POSIX = os.name == "posix"
+DAY = 86_400
 
 
 @contextlib.contextmanager
@@ -23,22 +29,23 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
     prefix = f"{_PREFIX}{path.name}-"
     _remove_orphans(path.parent, prefix)
     # The suffix is kept because writers such as matplotlib and NumPy choose a format by it.
-    handle, name = tempfile.mkstemp(
-        prefix=f"{prefix}{os.getpid()}-", suffix=path.suffix, dir=path.parent
-    )
-    os.close(handle)
-    temporary = Path(name)
+    temporary = path.parent / f"{prefix}{os.getpid()}-{secrets.token_hex(8)}{path.suffix}"
+    temporary.touch(exist_ok=False)
     try:
         yield temporary
         with temporary.open("rb+") as f:
             os.fsync(f.fileno())
-        # mkstemp creates private files; give the result the permissions a plain open would.
-        umask = os.umask(0)
-        os.umask(umask)
-        temporary.chmod(0o666 & ~umask)
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def check_suffix(path: str | os.PathLike[str], suffixes: Sequence[str]) -> Path:
+    """The path, if its name ends in one of these: call it before the work that fills the file."""
+    path = Path(path)
+    if path.suffix.lower() not in suffixes:
+        raise InputError(f"expected a name ending in {', '.join(suffixes)}, got {path.name!r}")
+    return path
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:
@@ -49,13 +56,16 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
 
 def _remove_orphans(folder: Path, prefix: str) -> None:
     """Remove temporaries of processes that no longer run."""
-    for orphan in folder.glob(f"{prefix}*"):
+    for orphan in folder.glob(f"{glob.escape(prefix)}*"):
         pid = orphan.name.removeprefix(prefix).split("-", 1)[0]
-        if pid.isdigit() and not _alive(int(pid)):
-            orphan.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # another writer may have removed it
+            if pid.isdigit() and not _alive(int(pid), orphan):
+                orphan.unlink()
 
 
-def _alive(pid: int) -> bool:
+def _alive(pid: int, temporary: Path) -> bool:
+    if not POSIX:  # there os.kill would send Ctrl-C or end the process: judge by age
+        return time.time() - temporary.stat().st_mtime < DAY
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

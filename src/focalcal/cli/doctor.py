@@ -39,8 +39,10 @@ def doctor(
 
 def examine() -> dict[str, Any]:
     """Everything the command shows, ready for JSON."""
+    from focalcal.amx import cap_if_forbidden
     from focalcal.provenance import provenance
 
+    amx = cap_if_forbidden()  # before torch is used
     gpu = _gpu()  # first: provenance names a GPU only if torch is imported
     origin = provenance()
     needed, extras = _requirements(importlib.metadata.requires("focalcal") or [])
@@ -54,6 +56,7 @@ def examine() -> dict[str, Any]:
         "extras": extras,
         "hardware": origin["hardware"],
         "gpu": gpu,
+        "amx": amx,
         "threads": _threads(),
     }
 
@@ -143,6 +146,7 @@ def _show(record: dict[str, Any]) -> None:
     torch = f", torch {threads['torch']}" if "torch" in threads else ""
     set_by = "".join(f", {name}={value}" for name, value in threads["environment"].items())
     console.print(f"  gpu        {record['gpu'] or 'none that torch can use'}")
+    console.print(f"  amx        {record['amx']}")
     console.print(
         f"  threads    {threads['usable_cores']} of {threads['cores']} cores usable; "
         f"BLAS {threads['blas']}{torch}{set_by}"

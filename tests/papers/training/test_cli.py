@@ -20,6 +20,10 @@ OPTIONS = [
 ]
 
 
+def invoke_main(*arguments):
+    return CliRunner().invoke(app, [str(a) for a in arguments])
+
+
 def invoke(*arguments):
     return CliRunner().invoke(app, [str(a) for a in arguments], catch_exceptions=False)
 
@@ -96,6 +100,24 @@ def test_what_cannot_be_trained(tmp_path):
         _configs([recipe, twin], {})
     with pytest.raises(InputError, match="expected a table before the dot"):
         _configs([recipe], {"lr.x": 1})
+
+
+@pytest.mark.parametrize(
+    ("setting", "wrong"),
+    [
+        ("loss", "focall-3"),
+        ("model", "mpl"),
+        ("dataset", "bolbs"),
+        ("model_settings.hiden", 16),
+        ("data_settings.n_train", 1),
+    ],
+)
+def test_a_setting_that_cannot_be_used_leaves_nothing_behind(tmp_path, setting, wrong):
+    run = tmp_path / "run"
+    mistyped = invoke_main("train", *OPTIONS, "--set", f"{setting}={wrong}", "--out", run)
+    assert mistyped.exit_code != 0
+    assert not run.exists()
+    assert invoke("train", *OPTIONS, "--out", run).exit_code == 0
 
 
 def test_several_recipes_side_by_side_and_one_fails(config, tmp_path):

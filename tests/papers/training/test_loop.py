@@ -259,6 +259,16 @@ def test_what_cannot_be_predicted(config, tmp_path):
         predict(tmp_path / "run", "dev")
 
 
+def test_bf16_on_a_cpu_looks_for_forbidden_instructions_first(config, tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(loop_module, "cap_if_forbidden", lambda: asked.append("cap"))
+    train(config.replace(epochs=1), None, tmp_path / "plain", device="cpu")
+    assert asked == []
+    train(config.replace(epochs=1, precision="bf16"), None, tmp_path / "half", device="cpu")
+    predict(tmp_path / "half", device="cpu")
+    assert asked == ["cap", "cap"]
+
+
 def test_missing_data_folder(tmp_path):
     config = TrainConfig(dataset="cifar10", model="mlp")
     with pytest.raises(InputError, match="give it with --data"):

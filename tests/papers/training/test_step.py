@@ -12,7 +12,14 @@ from focalcal_papers.data import load
 from focalcal_papers.models import make_model
 from focalcal_papers.training.batches import make_batches
 from focalcal_papers.training.distributed import Processes
-from focalcal_papers.training.step import GraphedStep, Step, _unchanged, make_optimizer, use_graph
+from focalcal_papers.training.step import (
+    GraphedStep,
+    Step,
+    _frozen_statistics,
+    _unchanged,
+    make_optimizer,
+    use_graph,
+)
 
 CPU = torch.device("cpu")
 
@@ -177,3 +184,31 @@ def test_a_graph_of_the_step_is_the_step(config, optimizer):
     assert int(graphed.position) == int(eager.position)
     for got, expected in zip(graphed.model.parameters(), eager.model.parameters()):
         torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("inside", ["climbed", "frozen", "unchanged"])
+def test_a_failure_inside_a_step_leaves_the_model_as_it_was(config, inside):
+    model = nn.Sequential(nn.Flatten(), nn.LazyLinear(16), nn.BatchNorm1d(16), nn.Linear(16, 3))
+    splits = load(config.dataset, **config.data_settings)
+    model(splits.train.inputs[:2])
+    step = make_step(config.replace(sam=0.5), model=model)
+    step._gradient(step.source.batch(torch.arange(32)), 32)
+    before = copy.deepcopy(step.model.state_dict())
+    guards = {
+        "climbed": step._climbed,
+        "frozen": lambda: _frozen_statistics(step.model),
+        "unchanged": lambda: _unchanged(step),
+    }
+
+    def fail():
+        with guards[inside](), torch.no_grad():
+            if inside == "unchanged":
+                for value in step.model.state_dict().values():
+                    value += 1
+            raise RuntimeError("out of memory")
+
+    with pytest.raises(RuntimeError, match="out of memory"):
+        fail()
+    for name, value in step.model.state_dict().items():
+        torch.testing.assert_close(value, before[name], rtol=0, atol=1e-6)
+    assert step.model[2].momentum == 0.1

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from focalcal.curvature import CurvatureSummary
 
+FIGURES = (".pdf", ".png", ".svg")
+
 
 def register(app: typer.Typer) -> None:
     @app.command()
@@ -61,8 +63,11 @@ def register(app: typer.Typer) -> None:
             import torch  # noqa: F401
         except ModuleNotFoundError as error:
             raise MissingExtraError("torch", "torch", "curvature") from error
+        from focalcal._files import check_suffix
         from focalcal.curvature import HessianOperator, summarise_curvature
 
+        if figure is not None:
+            check_suffix(figure, FIGURES)
         if batch < 1 or samples < 0:
             raise InputError(f"expected --batch >= 1 and --samples >= 0, got {batch} and {samples}")
         if split not in ("train", "calibration", "test"):

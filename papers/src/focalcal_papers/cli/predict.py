@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from focalcal._files import check_suffix
+from focalcal._formats import SUFFIXES
 from focalcal.errors import MissingExtraError
 
 
@@ -27,6 +29,7 @@ def register(app: typer.Typer) -> None:
             from focalcal_papers.training import predict as predict_run
         except ModuleNotFoundError as error:
             raise MissingExtraError(error.name or "torch", "torch", "predicting") from error
+        check_suffix(output, SUFFIXES)
         predictions = predict_run(run, split, data_dir=data, device=device)
         predictions.save(output)
         from focalcal.cli._console import out, print_json

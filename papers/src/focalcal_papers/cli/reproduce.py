@@ -43,12 +43,15 @@ def register(app: typer.Typer) -> None:
 
         Runs are kept under --out and shared between names; what is finished is not run again.
         """
+        from focalcal._files import check_suffix
         from focalcal.cli._console import print_json, working
         from focalcal_papers.experiments import EXPERIMENTS, Run, Store
         from focalcal_papers.experiments import reproduce as run_experiment
 
         if not (names or list_names or add or report):
             raise InputError("expected a NAME, --list, --add RUN_DIR or --report FILE.md; got none")
+        if report is not None:
+            check_suffix(report, (".md",))
         if list_names:
             _list(json_output)
             return

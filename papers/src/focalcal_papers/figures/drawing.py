@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from focalcal._files import atomic_path
+from focalcal._files import atomic_path, check_suffix
 from focalcal.errors import InputError, MissingExtraError
 from focalcal.figures import MANY, Reliability, plot_reliability
 from focalcal_papers.figures.panels import (
@@ -61,9 +61,7 @@ def draw(panels: Sequence[Panel], columns: int = 3) -> Figure:
 
 def save(figure: Figure, path: str | os.PathLike[str]) -> Path:
     """Write the figure as .pdf, .png or .svg; nothing half-written ever carries the name."""
-    path = Path(path)
-    if path.suffix not in FORMATS:
-        raise InputError(f"expected a name ending in {', '.join(FORMATS)}, got {path.name!r}")
+    path = check_suffix(path, FORMATS)
     # A date inside would make equal figures differ.
     stamp = {".pdf": "CreationDate", ".svg": "Date"}.get(path.suffix)
     with atomic_path(path) as temporary:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from focalcal._files import write_text
+from focalcal._files import check_suffix, write_text
 from focalcal.provenance import provenance
 from focalcal.report import page
 from focalcal.report.figure import Figure
@@ -24,7 +24,7 @@ _LEAD = (
 
 def write(path: str | Path, tick: Callable[[float], None] | None = None) -> Path:
     """Write the page, whole or not at all."""
-    path = Path(path)
+    path = check_suffix(path, (".html", ".htm"))
     write_text(path, render(tick))
     return path
 

@@ -30,6 +30,11 @@ class RunFolder:
     def snapshot(self, epoch: int) -> Path:
         return self.path / "snapshots" / f"epoch-{epoch:04d}.npz"
 
+    @property
+    def exists(self) -> bool:
+        """Whether a run has begun here: config.toml is written last."""
+        return (self.path / "config.toml").is_file()
+
     @classmethod
     def create(
         cls,
@@ -39,14 +44,9 @@ class RunFolder:
     ) -> RunFolder:
         """A new run's folder, or that of a run to continue: its settings must be the same."""
         folder = cls(Path(path))
-        if (folder.path / "config.toml").exists():
-            folder._check_same(config)
+        folder.check_free_for(config)
+        if folder.exists:
             return folder
-        if folder.path.is_dir() and any(folder.path.iterdir()):
-            raise InputError(
-                f"expected an empty folder or one with a run to continue, got {folder.path}; "
-                "choose another with --out"
-            )
         source = None if data_dir is None else str(Path(data_dir).resolve())
         record = {**provenance(), "data_dir": source}
         write_text(folder.path / "provenance.json", json.dumps(record, indent=1) + "\n")
@@ -58,7 +58,7 @@ class RunFolder:
     def open(cls, path: str | os.PathLike[str]) -> RunFolder:
         """An existing run's folder."""
         folder = cls(Path(path))
-        if not (folder.path / "config.toml").is_file():
+        if not folder.exists:
             raise FileFormatError(
                 f"expected a run folder with config.toml, got {folder.path}; "
                 "make one with: focalcal train"
@@ -98,7 +98,15 @@ class RunFolder:
         text = "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows)
         write_text(self.path / "metrics.jsonl", text)
 
-    def _check_same(self, config: TrainConfig) -> None:
+    def check_free_for(self, config: TrainConfig) -> None:
+        """Raise unless the folder is empty, absent, or holds a run with these settings."""
+        if not self.exists:
+            if self.path.is_dir() and any(self.path.iterdir()):
+                raise InputError(
+                    f"expected an empty folder or one with a run to continue, got {self.path}; "
+                    "choose another with --out"
+                )
+            return
         old, new = self.config.to_dict(), config.to_dict()
         changed = [name for name in new if new[name] != old[name]]
         if changed:

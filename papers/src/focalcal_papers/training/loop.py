@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from focalcal.amx import cap_if_forbidden
 from focalcal.errors import FocalcalError, InputError
 from focalcal.predictions import Predictions
 from focalcal_papers.data import DataSplits, load, needs_folder
@@ -186,14 +187,14 @@ def _environment(
 ) -> Iterator[Session | None]:
     """The session of a run, or None if it is finished; failures inside are noted in its status."""
     place = choose_device(device)
+    if config.precision == "bf16" and place.type == "cpu":
+        cap_if_forbidden()
     cuda = [place] if place.type == "cuda" else []
     if cuda:
         torch.cuda.set_device(place)
     with join_processes(place) as processes, torch.random.fork_rng(cuda), _tuned_kernels():
-        if processes.first:
-            RunFolder.create(run_dir, config, data_dir)
-        processes.wait()
-        folder = RunFolder.open(run_dir)
+        folder = RunFolder(Path(run_dir))
+        folder.check_free_for(config)
         if folder.status["state"] == "finished":
             yield None
             return
@@ -202,6 +203,8 @@ def _environment(
             session = Session.start(config, splits, folder, place, processes)
             processes.wait()  # all have looked for a checkpoint before one is written
             if processes.first:
+                # Only now: settings that cannot be used leave nothing behind.
+                RunFolder.create(run_dir, config, data_dir)
                 session.write_status("running")
                 if session.total_steps == 0:
                     session.save()  # finds an unwritable folder now, not after an epoch
@@ -209,9 +212,10 @@ def _environment(
         except BaseException as error:
             state = "stopped" if isinstance(error, KeyboardInterrupt) else "failed"
             message = str(error) or type(error).__name__
-            with contextlib.suppress(OSError):  # the disk may be what failed
-                known = {k: v for k, v in folder.status.items() if k != "state"}
-                folder.write_status(state, **(known | {"message": message}))
+            if folder.exists:
+                with contextlib.suppress(OSError):  # the disk may be what failed
+                    known = {k: v for k, v in folder.status.items() if k != "state"}
+                    folder.write_status(state, **(known | {"message": message}))
             raise
 
 
@@ -255,8 +259,8 @@ def predict(
     if split not in ("train", "calibration", "test"):
         raise InputError(f"expected a split of train, calibration, test; got {split!r}")
     folder = RunFolder.open(run_dir)
-    return Session.opened(
-        folder,
-        load_splits(folder.config, data_dir or folder.provenance["data_dir"]),
-        choose_device(device),
-    ).predictions(split)
+    place = choose_device(device)
+    if folder.config.precision == "bf16" and place.type == "cpu":
+        cap_if_forbidden()
+    splits = load_splits(folder.config, data_dir or folder.provenance["data_dir"])
+    return Session.opened(folder, splits, place).predictions(split)

@@ -98,7 +98,7 @@ def _command(
     device: str,
     stop_after: float | None,
 ) -> list[str]:
-    command = [sys.executable, "-m", "focalcal", "train", str(recipe)]
+    command = [sys.executable, "-m", "focalcal_papers", "train", str(recipe)]
     command += ["--out", str(folder), "--device", device]
     if data_dir is not None:
         command += ["--data", str(data_dir)]

@@ -92,9 +92,11 @@ class Step:
         rise = torch._foreach_mul(gradients, self.config.sam / (norm + 1e-12))
         with torch.no_grad():
             torch._foreach_add_(self.parameters, rise)
-        yield
-        with torch.no_grad():
-            torch._foreach_sub_(self.parameters, rise)
+        try:
+            yield
+        finally:
+            with torch.no_grad():
+                torch._foreach_sub_(self.parameters, rise)
 
     def set_rate(self, rate: float) -> None:
         """Use this learning rate from the next step on."""
@@ -182,12 +184,14 @@ def _unchanged(step: Step) -> Iterator[None]:
 
     before = {name: value.clone() for name, value in tensors().items()}
     random = random_states(step.device)
-    yield
-    with torch.no_grad():
-        for name, value in tensors().items():
-            # Momentum and moments that did not exist yet start from zero.
-            value.copy_(before[name]) if name in before else value.zero_()
-    set_random_states(random, step.device)
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for name, value in tensors().items():
+                # Momentum and moments that did not exist yet start from zero.
+                value.copy_(before[name]) if name in before else value.zero_()
+        set_random_states(random, step.device)
 
 
 def random_states(device: torch.device) -> dict[str, Tensor]:
@@ -253,6 +257,8 @@ def _frozen_statistics(model: nn.Module) -> Iterator[None]:
     momenta = [m.momentum for m in norms]
     for m in norms:
         m.momentum = 0.0
-    yield
-    for m, momentum in zip(norms, momenta):
-        m.momentum = momentum
+    try:
+        yield
+    finally:
+        for m, momentum in zip(norms, momenta):
+            m.momentum = momentum

@@ -1,0 +1,58 @@
+"""AMX that a CPU announces but a virtual machine does not permit.
+
+On such machines (Intel Sapphire Rapids or newer under Firecracker, for example) oneDNN, and with
+it torch in bfloat16 on the CPU, dies with SIGILL. A child process finds out; where it dies, the
+instruction sets that oneDNN may use are capped just below AMX.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+VARIABLE = "ONEDNN_MAX_CPU_ISA"
+CAP = "AVX512_CORE_BF16"
+CPUINFO = Path("/proc/cpuinfo")
+PROBE = (
+    "import torch; x = torch.ones(64, 64, dtype=torch.bfloat16); torch.nn.functional.linear(x, x)"
+)
+
+
+def cap_if_forbidden() -> str:
+    """Set `ONEDNN_MAX_CPU_ISA` for this process and its children where AMX would kill them.
+
+    Call it before the first operation in torch: oneDNN reads the variable once. A value that the
+    user has set is kept. Returns a sentence for `focalcal doctor`.
+    """
+    if VARIABLE in os.environ:
+        return f"capped by {VARIABLE}={os.environ[VARIABLE]}"
+    if not _announced():
+        return "not announced by the CPU"
+    if importlib.util.find_spec("torch") is None:
+        return "announced; torch, which would use it, is not installed"
+    if _works():
+        return "usable"
+    os.environ[VARIABLE] = CAP
+    return f"announced but not permitted; {VARIABLE}={CAP} is set"
+
+
+def _announced() -> bool:
+    try:
+        return "amx_tile" in CPUINFO.read_text()
+    except OSError:
+        return False
+
+
+@functools.cache
+def _works() -> bool:
+    """Whether a small bfloat16 product survives in a process of its own."""
+    child = [sys.executable, "-c", PROBE]
+    try:
+        done = subprocess.run(child, capture_output=True, timeout=120, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return done.returncode == 0

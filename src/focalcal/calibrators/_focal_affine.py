@@ -131,9 +131,11 @@ class FocalAffine:
         self.labels, self.weights = labels, weights.astype(x.dtype)
         self.layout = Layout(x.shape[1], full)
 
-    def subset(self, rows: np.ndarray) -> FocalAffine:
-        own = (a[rows] for a in (self.x.T, self.mean, self.labels, self.weights))
-        return FocalAffine(*own, self.layout.full)
+    def part(self, shares: np.ndarray) -> FocalAffine:
+        """The model of these shares (N,) of the samples' weights."""
+        rows = np.flatnonzero(shares > 0)
+        own = (a[rows] for a in (self.x.T, self.mean, self.labels))
+        return FocalAffine(*own, self.weights[rows] * shares[rows], self.layout.full)
 
     def scores(self, theta: np.ndarray, rows: slice) -> np.ndarray:
         """s of some samples, (K, n)."""
@@ -154,6 +156,11 @@ class FocalAffine:
         gamma = gamma_of(theta[1])[0]
         parts = self._map(lambda rows: _focal_block(self.scores(theta, rows), gamma).log_p.T)
         return np.concatenate(parts)
+
+    def losses(self, theta: np.ndarray) -> np.ndarray:
+        """w·NLL of each sample (N,)."""
+        log_p = self.log_proba(theta)
+        return -self.weights * log_p[np.arange(len(log_p)), self.labels].astype(np.float64)
 
     def nll(self, theta: np.ndarray, full: bool | None = None) -> tuple[float, np.ndarray]:
         """Σ w·NLL and its gradient; that of the matrix is 0 unless `full`."""

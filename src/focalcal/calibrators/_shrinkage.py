@@ -2,7 +2,8 @@
 
 Every group of parameters has a Gaussian prior around temperature scaling. Two numbers set their
 widths: the strength for the vectors δ, b, e, chosen without matrix, then that for the matrix. Each
-path goes from strong to weak, warm-started, and ends where the log-loss of samples left out rises.
+path goes from strong to weak, warm-started, and ends where the log-loss of samples left out rises;
+a weaker prior must be better by more than chance.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ VECTOR_PRECISIONS = (30.0, 3.0, 30.0)
 VECTOR_PATH = (100.0, 10.0, 1.0, 0.1)
 MATRIX_PATH = (1e4, 2e3, 450.0, 100.0, 30.0)
 FOLDS = 4
+TOLERANCE = 0.5
+"""Standard errors by which a weaker prior may be better and yet not be chosen."""
 FEW = 100
 """With fewer samples nothing is chosen: the strongest priors hold, without matrix."""
 MANY = 2**18
@@ -40,42 +43,53 @@ class Strength:
 
 
 @dataclasses.dataclass(frozen=True)
-class Shrunken:
-    """The fitted parameters, and predictions for samples that a fit had not seen.
+class HeldOut:
+    """Predictions (n, K) by fits without these rows (n,), and the shares (n,) left out."""
 
-    `held_out`: indices (n,) of these samples and their log-probabilities (n, K).
-    """
+    rows: np.ndarray
+    log_p: np.ndarray
+    shares: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True)
+class Shrunken:
+    """The fitted parameters, and predictions for samples that a fit had not seen."""
 
     theta: np.ndarray
     layout: Layout
     strength: Strength
     iterations: int
     converged: bool
-    held_out: tuple[np.ndarray, np.ndarray]
+    held_out: HeldOut
 
 
 @dataclasses.dataclass(frozen=True)
 class _Step:
-    """A strength, the log-loss of the folds left out, and the fit without each of them."""
+    """A strength, the log-losses of samples left out, and the fit without each fold."""
 
     strength: Strength
-    loss: float
+    losses: np.ndarray
     thetas: list[np.ndarray]
+
+    @property
+    def loss(self) -> float:
+        return float(self.losses.sum())
 
 
 class ShrunkenFit:
     """Fits of one data set under priors of chosen strength.
 
     model: with the full layout, or without matrix where it is not wanted. log_scale: the log α at
-    which the map is the identity, where its prior has its mean. folds: (N,) in 0..FOLDS−1.
+    which the map is the identity, where its prior has its mean. shares: (folds, N), what each
+    fold leaves out of each sample.
     """
 
-    def __init__(self, model: FocalAffine, log_scale: float, folds: np.ndarray) -> None:
+    def __init__(self, model: FocalAffine, log_scale: float, shares: np.ndarray) -> None:
         self.model, self.log_scale = model, log_scale
         squares = model.mean.astype(np.float64) ** 2
         self.mean_square = float(np.average(squares, weights=model.weights))
         self.iterations = 0
-        self.groups = [np.flatnonzero(folds == f) for f in np.unique(folds)]
+        self.shares = shares[(shares > 0).any(axis=1) & (shares < 1).any(axis=1)]
         self.inside: list[FocalAffine] = []
         self.outside: list[FocalAffine] = []
 
@@ -85,18 +99,18 @@ class ShrunkenFit:
 
     def _fit(self) -> Shrunken:
         k, n = self.model.x.shape
-        enough = float(self.model.weights.sum()) >= FEW and len(self.groups) == FOLDS
+        enough = float(self.model.weights.sum()) >= FEW and len(self.shares) > 0
         if enough and n * k <= TOO_MANY:
-            return self._fit_chosen(FOLDS if n * k <= MANY else 1)
+            return self._fit_chosen(len(self.shares) if n * k <= MANY else 1)
         strength = Strength(VECTOR_PATH[1 if enough else 0])
         start = self._minimise(self.model, np.zeros(self.model.layout.size), None).x
         found = self._minimise(self.model, start, strength, final=True)
-        return self._result(found, strength, (np.arange(n), self.model.log_proba(found.x)))
+        held_out = HeldOut(np.arange(n), self.model.log_proba(found.x), np.ones(n))
+        return self._result(found, strength, held_out)
 
     def _fit_chosen(self, folds: int) -> Shrunken:
-        everything = np.arange(self.model.x.shape[1])
-        self.inside = [self.model.subset(np.setdiff1d(everything, rows)) for rows in self.groups]
-        self.outside = [self.model.subset(rows) for rows in self.groups]
+        self.inside = [self.model.part(1 - share) for share in self.shares]
+        self.outside = [self.model.part(share) for share in self.shares]
         best = self._choose(folds)
         found = self._minimise(self.model, np.mean(best.thetas, axis=0), best.strength, final=True)
         # For the other folds from the fit to all the data: near, and convex enough to forget it.
@@ -104,14 +118,15 @@ class ShrunkenFit:
             self._minimise(part, found.x, best.strength).x for part in self.inside[folds:]
         ]
         log_p = [part.log_proba(theta) for part, theta in zip(self.outside, thetas)]
-        held_out = np.concatenate(self.groups), np.concatenate(log_p)
+        fold, rows = np.nonzero(self.shares > 0)
+        held_out = HeldOut(rows, np.concatenate(log_p), self.shares[fold, rows])
         return self._result(found, best.strength, held_out)
 
     def _result(
         self,
         found: scipy.optimize.OptimizeResult,
         strength: Strength,
-        held_out: tuple[np.ndarray, np.ndarray],
+        held_out: HeldOut,
     ) -> Shrunken:
         converged = bool(found.success)
         layout = self.model.layout
@@ -121,35 +136,37 @@ class ShrunkenFit:
         zero = np.zeros(self.model.layout.size)
         starts = [self._minimise(part, zero, None).x for part in self.inside[:folds]]
         # α and γ alone are as good as the strongest prior
-        best = _Step(Strength(VECTOR_PATH[0]), self._loss(starts), starts)
+        best = _Step(Strength(VECTOR_PATH[0]), self._losses(starts), starts)
         best = self._walk([Strength(v) for v in VECTOR_PATH], best)
         if self.model.layout.full:
             vector = best.strength.vector
             best = self._walk([Strength(vector, m) for m in MATRIX_PATH], best)
         return best
 
-    def _walk(self, path: list[Strength], best: _Step) -> _Step:
-        """From the second step of the path on until the log-loss of the folds rises.
+    def _walk(self, path: list[Strength], start: _Step) -> _Step:
+        """The strongest step of the path whose log-loss is within TOLERANCE of the best.
 
-        The first and strongest step is looked at only where the second gains nothing.
+        The walk ends where the log-loss rises. Its first step is looked at only where the second
+        gains nothing.
         """
-        start = best
+        steps = [start]
         for strength in path[1:]:
-            step = self._step(strength, best.thetas)
-            if step.loss >= best.loss:
+            steps.append(self._step(strength, steps[-1].thetas))
+            if steps[-1].loss >= steps[-2].loss:
                 break
-            best = step
+        best = min(steps, key=lambda step: step.loss)
         if best is start:
-            step = self._step(path[0], best.thetas)
-            best = step if step.loss < best.loss else best
-        return best
+            steps.insert(1, self._step(path[0], best.thetas))
+            best = min(steps, key=lambda step: step.loss)
+        return next(step for step in steps if not_worse(step.losses - best.losses))
 
     def _step(self, strength: Strength, starts: list[np.ndarray]) -> _Step:
         thetas = [self._minimise(p, s, strength).x for p, s in zip(self.inside, starts)]
-        return _Step(strength, self._loss(thetas), thetas)
+        return _Step(strength, self._losses(thetas), thetas)
 
-    def _loss(self, thetas: list[np.ndarray]) -> float:
-        return sum(part.nll(theta, False)[0] for part, theta in zip(self.outside, thetas))
+    def _losses(self, thetas: list[np.ndarray]) -> np.ndarray:
+        parts = [part.losses(theta) for part, theta in zip(self.outside, thetas)]
+        return np.concatenate(parts)
 
     def _minimise(
         self, model: FocalAffine, start: np.ndarray, strength: Strength | None, final: bool = False
@@ -202,15 +219,6 @@ class ShrunkenFit:
         return found
 
 
-def folds_by_content(logits: np.ndarray, folds: int = FOLDS) -> np.ndarray:
-    """Fold (N,) of each sample; samples with equal logits go together.
-
-    Depends on the logits and not on their order, nor on what is added to all of a sample's logits,
-    so that a weight equals repetition and shuffled data, or log-probabilities, give the same fit.
-    Labels have no say: folds of equal class shares would make fitting the shares of a small sample
-    look better than it is.
-    """
-    direction = np.random.default_rng(0).normal(size=logits.shape[1])
-    direction -= direction.mean()
-    values, which = np.unique(np.sum(logits * direction, axis=1), return_inverse=True)
-    return np.random.default_rng(1).permutation(len(values))[which] % folds
+def not_worse(excess: np.ndarray) -> bool:
+    """Whether the sum of excess losses (n,) is within TOLERANCE standard errors of zero."""
+    return float(excess.sum()) <= TOLERANCE * float(np.sqrt(len(excess)) * excess.std())

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from focalcal._arrays import Array
-from focalcal.calibrators._shrinkage import folds_by_content
+from focalcal.calibrators._folds import fold_shares
 from focalcal.calibrators.base import Calibrator, FitData
 from focalcal.errors import FitWarning, InputError
 
@@ -158,18 +158,20 @@ def default_candidates(n: float, n_classes: int) -> list[str]:
 
 
 def held_out_losses(calibrator: Calibrator, data: FitData, folds: int) -> np.ndarray:
-    """−log p_y (N,) of each sample by a fit without its fold."""
-    fold = folds_by_content(data.logits, folds)
-    losses = np.empty(data.n)
-    for f in np.unique(fold):
-        out, own = fold == f, fold != f
+    """−log p_y (N,) of each sample by fits without its fold."""
+    losses = np.zeros(data.n)
+    for share in fold_shares(data.logits, data.labels, data.weights, folds):
+        out, own = share > 0, share < 1
+        if not out.any():
+            continue
         if not own.any():  # one distinct sample: there is nothing to leave out
             own = out
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FitWarning)
-            calibrator.fit(data.logits[own], data.labels[own], data.weights[own])
+            left = data.weights * np.where(share < 1, 1 - share, 1)
+            calibrator.fit(data.logits[own], data.labels[own], left[own])
         log_p = calibrator.predict_log_proba(data.logits[out])
-        losses[out] = -log_p[np.arange(len(log_p)), data.labels[out]]
+        losses[out] -= share[out] * log_p[np.arange(len(log_p)), data.labels[out]]
     return losses
 
 

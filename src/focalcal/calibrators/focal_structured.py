@@ -10,9 +10,10 @@ import numpy as np
 from focalcal._arrays import Array, like, logsumexp, namespace, to_numpy
 from focalcal.calibrators._columns import replace_top, top_log_odds
 from focalcal.calibrators._focal_affine import GAMMA_BOUNDS, FocalAffine, gamma_of, scale_of
+from focalcal.calibrators._folds import fold_shares
 from focalcal.calibrators._newton import fit_inverse_temperature
 from focalcal.calibrators._piecewise import check_shapes, evaluate, pack
-from focalcal.calibrators._shrinkage import FEW, Shrunken, ShrunkenFit, folds_by_content
+from focalcal.calibrators._shrinkage import FEW, FOLDS, Shrunken, ShrunkenFit
 from focalcal.calibrators._top_label import fit_top_label, identity_curve
 from focalcal.calibrators.affine import apply_affine
 from focalcal.calibrators.base import Calibrator, FitData
@@ -93,14 +94,15 @@ class FocalStructuredScaling(Calibrator):
         x, mean = features(logits)
         model = FocalAffine((beta * x).astype(dtype), beta * mean, labels, weights, full)
         log_scale = -math.log(beta) if beta > 0 else 0.0
-        found = ShrunkenFit(model, log_scale, folds_by_content(logits)).fit()
+        shares = fold_shares(logits, labels, weights, FOLDS)
+        found = ShrunkenFit(model, log_scale, shares).fit()
         self._keep(found, beta)
         curve = identity_curve()
         if weights.sum() >= FEW:
-            rows, log_p = found.held_out
-            hits = (log_p.argmax(axis=1) == labels[rows]).astype(np.float64)
-            c = top_log_odds(log_p.astype(np.float64))[:, 0]
-            curve = fit_top_label(c, hits, weights[rows])
+            left = found.held_out
+            hits = (left.log_p.argmax(axis=1) == labels[left.rows]).astype(np.float64)
+            c = top_log_odds(left.log_p.astype(np.float64))[:, 0]
+            curve = fit_top_label(c, hits, weights[left.rows] * left.shares)
         self.edges_, self.pieces_ = pack([curve.edges], [curve.pieces])
         return self._outcome(found, plain.kind)
 

@@ -1,0 +1,67 @@
+"""Folds for cross-validation that depend on what samples are, not on how they are written.
+
+A sample's fold comes from a hash of its logits' distances to the largest one, as a set, and of its
+label's distance. So it depends neither on the order of samples or classes, nor on a constant that
+is added to all logits of a sample.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+RESOLUTION = 2.0**-20
+"""Distances that differ by less, in units of their mean, are one: rounding must not matter."""
+MOST_UNITS = 1000
+"""Equal samples beyond this number are divided in so many parts."""
+
+
+def fold_shares(
+    logits: np.ndarray, labels: np.ndarray, weights: np.ndarray, folds: int, salt: int = 0
+) -> np.ndarray:
+    """The share (folds, N) of each sample that each fold leaves out; columns sum to 1.
+
+    Equal samples are one sample of their total weight. Each unit of weight has a fold of its own,
+    drawn at random, so that weights equal repetition, and so that classifiers with few distinct
+    outputs (nearest neighbours, small forests) have folds that look like their data. Folds are not
+    stratified: with equal class shares, fitting the shares of a small sample would look better
+    than it is. salt: another number gives other folds.
+
+    >>> z = np.array([[0.0, 1.0], [2.0, 0.0], [0.0, 1.0]])
+    >>> fold_shares(z, np.array([0, 0, 0]), np.ones(3), 2).sum(axis=0)
+    array([1., 1., 1.])
+    """
+    top = logits.max(axis=1, keepdims=True)
+    below = np.minimum(top - logits, 1e6)  # −∞ stands for a probability of zero
+    # A power of two: small changes of the mean leave it as it is.
+    unit = 2.0 ** np.rint(np.log2(max(float(below.mean()), 1e-30)))
+    own = np.take_along_axis(below, labels[:, None], axis=1)[:, 0]
+    content = np.stack([np.log1p(below / unit).sum(axis=1), own / unit], axis=1)
+    # An offset without meaning: multiples of a round number must not lie at the edges.
+    cells = np.floor(content / RESOLUTION + 0.3779).astype(np.int64)
+    distinct, group = np.unique(cells, axis=0, return_inverse=True)
+    group = group.ravel()
+    total = np.bincount(group, weights)
+    units = np.clip(np.ceil(total), 1, MOST_UNITS).astype(np.int64)
+    owner = np.repeat(np.arange(len(units)), units)
+    number = np.arange(len(owner)) - np.repeat(np.cumsum(units) - units, units)
+    seeds = _mixed(
+        _mixed(distinct[:, 0].astype(np.uint64) + np.uint64(salt))
+        ^ distinct[:, 1].astype(np.uint64)
+    )
+    fold = _mixed(seeds[owner] + number.astype(np.uint64)) % np.uint64(folds)
+    # The last unit of a total that is not whole is a part of one.
+    size = np.minimum(1.0, np.maximum(total, 1e-300)[owner] - number)
+    size = np.where(units[owner] == MOST_UNITS, 1.0, size)
+    shares = np.zeros((folds, len(units)))
+    np.add.at(shares, (fold.astype(np.int64), owner), size)
+    shares /= shares.sum(axis=0)
+    return shares[:, group]
+
+
+def _mixed(x: np.ndarray) -> np.ndarray:
+    """splitmix64, a hash of 64 bits (Steele et al., OOPSLA 2014)."""
+    with np.errstate(over="ignore"):
+        x = x + np.uint64(0x9E3779B97F4A7C15)
+        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return x ^ (x >> np.uint64(31))

@@ -14,6 +14,7 @@ import pytest
 
 from focalcal._formats import read_table, write_table
 from focalcal.errors import FileFormatError, MissingExtraError
+from focalcal.predictions import Predictions
 
 
 class Bomb:
@@ -116,8 +117,8 @@ def test_missing_empty_and_unknown_files(tmp_path):
 def test_csv_faults_name_row_and_column(tmp_path):
     path = tmp_path / "p.csv"
     path.write_text("logits_0,logits_1,labels\n1,2,0\n1,two,1\n")
-    with pytest.raises(FileFormatError, match="column 'logits_1', got 'two' at row 1"):
-        read_table(path)
+    with pytest.raises(FileFormatError, match=r"column 'logits_1': .* got 'two' at row 1"):
+        Predictions.load(path)
     path.write_text("logits_0,logits_1,labels\n1,2,0\n1,2\n")
     with pytest.raises(FileFormatError, match="expected 3 columns, got 2 at row 1"):
         read_table(path)
@@ -133,29 +134,32 @@ def test_csv_faults_name_row_and_column(tmp_path):
     path.write_bytes(b"logits_0,labels\n\xff\xfe,1\n")
     with pytest.raises(FileFormatError, match="not UTF-8"):
         read_table(path)
+    path.write_text('"logits\n')
+    with pytest.raises(FileFormatError, match="no rows"):
+        read_table(path)
+    path.write_text("logits_0,labels\n1,\n")
+    with pytest.raises(FileFormatError, match="label at row 0 is missing"):
+        Predictions.load(path)
 
 
 def test_wide_columns_are_ordered_by_number(tmp_path):
     names = [f"probs_{i}" for i in reversed(range(12))]
-    (tmp_path / "p.csv").write_text(
-        ",".join([*names, "labels"]) + "\n" + ",".join([*names, "3"]).replace("probs_", "") + "\n"
-    )
-    table, _ = read_table(tmp_path / "p.csv")
-    np.testing.assert_array_equal(table["probs"], [np.arange(12)])
-    assert table["labels"].dtype == np.int64
+    numbers = ["1" if name == "probs_7" else "0" for name in names]
+    text = ",".join([*names, "labels"]) + "\n" + ",".join([*numbers, "3"]) + "\n"
+    (tmp_path / "p.csv").write_text(text)
+    p = Predictions.load(tmp_path / "p.csv")
+    np.testing.assert_array_equal(p.probs, [np.arange(12) == 7])
+    assert p.labels.dtype == np.int64
 
 
-def test_gaps_and_clashes_in_wide_columns(tmp_path):
-    (tmp_path / "p.csv").write_text("logits_0,logits_2\n1,2\n")
+def test_gaps_in_wide_columns(tmp_path):
+    (tmp_path / "p.csv").write_text("logits_0,logits_2,labels\n1,2,0\n")
     with pytest.raises(FileFormatError, match="no logits_1"):
-        read_table(tmp_path / "p.csv")
-    (tmp_path / "p.csv").write_text("logits,logits_0\n1,2\n")
-    with pytest.raises(FileFormatError, match="has both"):
-        read_table(tmp_path / "p.csv")
+        Predictions.load(tmp_path / "p.csv")
     lists = pa.array([[1.0], [2.0]], pa.list_(pa.float64()))
-    pq.write_table(pa.table({"logits_0": lists}), tmp_path / "p.parquet")
+    pq.write_table(pa.table({"logits_0": lists, "logits_1": lists}), tmp_path / "p.parquet")
     with pytest.raises(FileFormatError, match="got lists"):
-        read_table(tmp_path / "p.parquet")
+        Predictions.load(tmp_path / "p.parquet", labels_required=False)
 
 
 def test_parquet_spellings_agree(tmp_path, rng):
@@ -168,15 +172,15 @@ def test_parquet_spellings_agree(tmp_path, rng):
     }
     for name, columns in spellings.items():
         pq.write_table(pa.table(columns), tmp_path / f"{name}.parquet", row_group_size=3)
-        table, _ = read_table(tmp_path / f"{name}.parquet")
-        np.testing.assert_array_equal(table["logits"], x)
+        p = Predictions.load(tmp_path / f"{name}.parquet", labels_required=False)
+        np.testing.assert_array_equal(p.logits, x)
 
 
 def test_parquet_faults_name_the_row(tmp_path):
     def refused(column, message):
         pq.write_table(pa.table({"logits": column}), tmp_path / "p.parquet")
         with pytest.raises(FileFormatError, match=message):
-            read_table(tmp_path / "p.parquet")
+            Predictions.load(tmp_path / "p.parquet", labels_required=False)
 
     refused(pa.array([1.0, None]), "null at row 1")
     refused(pa.array([[1.0, 2.0], [None, 1.0]]), "null at row 1, entry 0")

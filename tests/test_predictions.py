@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas
+import polars
 import pytest
 import torch
 from scipy.special import expit, log_softmax
@@ -151,7 +153,7 @@ def test_keys_name_other_arrays(tmp_path):
     np.savez(tmp_path / "p.npz", val_logits=LOGITS, val_labels=LABELS)
     loaded = Predictions.load(tmp_path / "p.npz", logits_key="val_logits", labels_key="val_labels")
     np.testing.assert_array_equal(loaded.logits, LOGITS)
-    with pytest.raises(FileFormatError, match=r"val_logits \(4, 3\)"):
+    with pytest.raises(FileFormatError, match="val_logits, val_labels"):
         Predictions.load(tmp_path / "p.npz")
     with pytest.raises(FileFormatError, match="expected 'x'"):
         Predictions.load(tmp_path / "p.npz", logits_key="x")
@@ -165,7 +167,7 @@ def test_labels_may_be_absent_where_they_are_not_needed(tmp_path):
 
 
 def test_a_bad_array_in_a_file_names_the_file(tmp_path):
-    np.savez(tmp_path / "p.npz", logits=LOGITS, labels=LABELS.astype(float))
+    np.savez(tmp_path / "p.npz", logits=LOGITS, labels=LABELS + 0.5)
     with pytest.raises(InputError, match=r"p\.npz: expected integer labels"):
         Predictions.load(tmp_path / "p.npz")
 
@@ -178,3 +180,96 @@ def test_golden_file_loads(shared_data):
     )
     assert (p.n, p.n_classes) == (10_000, 10)
     assert (p.logits.argmax(axis=1) == p.labels).mean() == 0.9502
+
+
+def test_ids_and_other_columns_are_carried(tmp_path):
+    p = Predictions(
+        logits=LOGITS,
+        labels=LABELS,
+        ids=["007", "b", "c", "d"],
+        extra={"country": ["FI", "SE", "FI", "NO"], "age": [1.5, 2, 3, 4]},
+    )
+    assert p.take([2, 0]).ids.tolist() == ["c", "007"]
+    assert p.take([2, 0]).column("country").tolist() == ["FI", "FI"]
+    assert [part.n for part in p.split(0.5)] == [2, 2]
+    for name in ("p.npz", "p.parquet", "p.csv", "p.tsv", "p.jsonl", "p.csv.gz", "p.jsonl.gz"):
+        p.save(tmp_path / name)
+        again = Predictions.load(tmp_path / name)
+        np.testing.assert_array_equal(again.logits, LOGITS)
+        np.testing.assert_array_equal(again.labels, LABELS)
+        assert again.ids.tolist() == p.ids.tolist()
+        assert again.column("country").tolist() == p.column("country").tolist()
+        assert again.column("age").tolist() == [1.5, 2, 3, 4]
+    assert p.column("labels").tolist() == LABELS.tolist()
+    with pytest.raises(InputError, match="country, age, ids, labels; got 'town'"):
+        p.column("town")
+
+
+@pytest.mark.parametrize(
+    ("carried", "message"),
+    [
+        ({"ids": [1, 2]}, r"ids of 4 samples, got shape \(2,\)"),
+        ({"extra": {"a": [1]}}, r"column 'a' of 4 samples, got shape \(1,\)"),
+        ({"extra": {"a": 1}}, r"got shape \(\)"),
+    ],
+)
+def test_carried_columns_have_a_value_per_sample(carried, message):
+    with pytest.raises(InputError, match=message):
+        Predictions(logits=LOGITS, **carried)
+
+
+NAMES = ("low", "medium", "high")
+TEXTS = [NAMES[i] for i in LABELS]
+
+
+@pytest.mark.parametrize("kind", ["list", "numpy", "object", "pandas", "categorical", "enum"])
+def test_text_labels_are_looked_up_among_the_class_names(kind):
+    given = {
+        "list": lambda: TEXTS,
+        "numpy": lambda: np.array(TEXTS),
+        "object": lambda: np.array(TEXTS, dtype=object),
+        "pandas": lambda: pandas.Series(TEXTS, index=[9, 8, 7, 6]),
+        "categorical": lambda: pandas.Series(pandas.Categorical(TEXTS)),  # alphabetical codes
+        "enum": lambda: polars.Series(TEXTS, dtype=polars.Enum(sorted(NAMES))),
+    }[kind]()
+    p = Predictions(logits=LOGITS, labels=given, class_names=NAMES)
+    np.testing.assert_array_equal(p.labels, LABELS)
+    assert p.class_names == NAMES
+
+
+@pytest.mark.parametrize("suffix", ["npz", "parquet", "csv", "tsv", "jsonl"])
+def test_class_names_survive_every_format(tmp_path, suffix):
+    p = Predictions(logits=LOGITS, labels=TEXTS, class_names=NAMES)
+    p.save(tmp_path / f"p.{suffix}")
+    again = Predictions.load(tmp_path / f"p.{suffix}")
+    assert again.class_names == NAMES
+    np.testing.assert_array_equal(again.labels, LABELS)
+
+
+def test_categories_are_class_names():
+    labels = pandas.Categorical(TEXTS, categories=NAMES, ordered=True)
+    p = Predictions(logits=LOGITS, labels=labels)
+    np.testing.assert_array_equal(p.labels, LABELS)
+    assert p.class_names == NAMES
+
+
+def test_texts_alone_are_ordered_as_in_scikit_learn_and_it_is_said():
+    with pytest.warns(InputWarning, match="high, low, medium, in alphabetical order"):
+        p = Predictions(logits=LOGITS, labels=TEXTS)
+    assert p.class_names == ("high", "low", "medium")
+    np.testing.assert_array_equal(p.labels, [1, 0, 2, 2])
+
+
+@pytest.mark.parametrize(
+    ("labels", "names", "message"),
+    [
+        (["a", "b", "a", "b"], None, "3 different labels, one per class, got 2: a, b"),
+        (["a", "b", "c", "x"], ("a", "b", "c"), "among a, b, c, got 'x' at row 3"),
+        (["a", "b", "c", "a"], ("a", "b", "a"), "distinct class names"),
+        (pandas.Categorical(["a", "b", "a", "b"]), None, "3 categories in labels"),
+        (pandas.Categorical(["a", "b", "c", None]), None, "got none at row 3"),
+    ],
+)
+def test_text_labels_that_fit_no_class(labels, names, message):
+    with pytest.raises(InputError, match=message):
+        Predictions(logits=LOGITS, labels=labels, class_names=names)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -11,8 +12,9 @@ import numpy as np
 from focalcal._arrays import Array, is_torch, log_softmax, namespace, to_numpy, two_columns
 from focalcal._blocks import map_blocks
 from focalcal._checks import check_labels, check_logits, check_probs
-from focalcal._formats import read_table, write_table
-from focalcal.errors import FileFormatError, InputError
+from focalcal._formats import TEXT, ending, write_table
+from focalcal._labels import encode
+from focalcal.errors import InputError
 
 TASKS = ("auto", "multilabel")
 
@@ -23,7 +25,11 @@ class Predictions:
 
     Exactly one of `logits` and `probs` is given: (N, K), or (N,) / (N, 1) for class 1 of a binary
     problem. Which of the two an array is, is never guessed from its values. `labels` are class
-    indices (N,), 0/1 of shape (N, K) for `task="multilabel"`, or None where they are unknown.
+    indices (N,), texts or a categorical (N,), 0/1 of shape (N, K) for `task="multilabel"`, or
+    None where they are unknown; texts are looked up among `class_names`.
+
+    `ids` (N,) and `extra`, a dict of other columns (N, …), are carried along: by `take`, `split`,
+    `save` and `load`. `column(name)` finds any of them.
 
     >>> import numpy as np
     >>> p = Predictions(logits=np.array([[2.0, 0.0], [0.0, 1.0]]), labels=np.array([0, 1]))
@@ -39,6 +45,8 @@ class Predictions:
     task: str = "auto"
     class_names: tuple[str, ...] | None = None
     provenance: dict[str, Any] = dataclasses.field(default_factory=dict)
+    ids: Array | None = None
+    extra: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if (self.logits is None) == (self.probs is None):
@@ -52,8 +60,6 @@ class Predictions:
         else:
             values = check_probs(self.probs, "probs", sums=not multilabel)
             object.__setattr__(self, "probs", values)
-        if self.labels is not None:
-            object.__setattr__(self, "labels", self._checked_labels(values))
         if self.class_names is not None:
             names = tuple(map(str, self.class_names))
             if len(names) != self.n_classes:
@@ -61,10 +67,24 @@ class Predictions:
                     f"expected {self.n_classes} class names, got {len(names)}; give one per class"
                 )
             object.__setattr__(self, "class_names", names)
+        if self.labels is not None:
+            object.__setattr__(self, "labels", self._checked_labels(values))
+        if self.ids is not None:
+            object.__setattr__(self, "ids", self._checked_column(self.ids, "ids"))
+        extra = {str(k): self._checked_column(x, f"column {k!r}") for k, x in self.extra.items()}
+        object.__setattr__(self, "extra", extra)
+
+    def _checked_column(self, values: Any, name: str) -> np.ndarray:
+        values = to_numpy(values)
+        if values.ndim == 0 or len(values) != self.n:
+            raise InputError(f"expected {name} of {self.n} samples, got shape {values.shape}")
+        return values
 
     def _checked_labels(self, values: Array) -> Array:
         if self.task != "multilabel":
-            return check_labels(self.labels, self.n, self.n_classes, name="labels")
+            labels, names = encode(self.labels, self.n_classes, self.class_names)
+            object.__setattr__(self, "class_names", names)
+            return check_labels(labels, self.n, self.n_classes, name="labels")
         labels = self.labels if is_torch(self.labels) else np.asarray(self.labels)
         if tuple(labels.shape) != tuple(values.shape):
             raise InputError(
@@ -141,8 +161,28 @@ class Predictions:
             return values[rows]
 
         return dataclasses.replace(
-            self, logits=pick(self.logits), probs=pick(self.probs), labels=pick(self.labels)
+            self,
+            logits=pick(self.logits),
+            probs=pick(self.probs),
+            labels=pick(self.labels),
+            ids=pick(self.ids),
+            extra={name: pick(values) for name, values in self.extra.items()},
         )
+
+    def column(self, name: str) -> np.ndarray:
+        """A carried column (N, …), the ids or the labels by name.
+
+        >>> Predictions(probs=[0.2, 0.9], extra={"country": ["FI", "SE"]}).column("country")
+        array(['FI', 'SE'], dtype='<U2')
+        """
+        known = {**self.extra}
+        if self.ids is not None:
+            known.setdefault("ids", self.ids)
+        if self.labels is not None:
+            known.setdefault("labels", to_numpy(self.labels))
+        if name not in known:
+            raise InputError(f"expected a column of {', '.join(known) or 'none'}; got {name!r}")
+        return known[name]
 
     def split(self, fraction: float = 0.5, seed: int = 0) -> tuple[Self, Self]:
         """Two disjoint parts of the rows, (calibration, test); `fraction` goes to the first."""
@@ -162,52 +202,74 @@ class Predictions:
         logits_key: str | None = None,
         probs_key: str | None = None,
         labels_key: str | None = None,
+        ids_key: str | None = None,
+        logits_prefix: str | None = None,
+        probs_prefix: str | None = None,
+        classes: Sequence[str] | None = None,
         labels_required: bool = True,
         task: str = "auto",
-    ) -> Self:
-        """Read `.npz`, `.parquet` or `.csv` with `logits` (or `probs`) and `labels`.
+    ) -> Predictions:
+        """Read a file with `logits` (or `probs`) and `labels`; docs/files.md has the layouts.
 
-        Keys name other arrays or columns. Object arrays and pickles are refused, never executed.
+        npz, npy, parquet, arrow, csv, tsv, jsonl (also .gz), pt, Hugging Face datasets on disk.
+        Keys name other columns, several of them separated by commas; a prefix names all columns
+        that begin so; `classes` are class names in the order of the columns. Other columns are
+        carried along. Pickles are refused, never executed.
         """
-        table, metadata = read_table(path)
-        if logits_key is None and probs_key is None:
-            logits_key = "logits" if "logits" in table else None
-            probs_key = "probs" if logits_key is None and "probs" in table else None
-        if (logits_key is None) == (probs_key is None):
-            raise FileFormatError(
-                f"{path}: expected 'logits' or 'probs', got {_contents(table)}; "
-                "name one with --logits-key or --probs-key"
-            )
-        required = labels_required or labels_key is not None
-        labels_key = labels_key or "labels"
-        for key in filter(None, (logits_key, probs_key, labels_key if required else None)):
-            if key not in table:
-                raise FileFormatError(f"{path}: expected {key!r}, got {_contents(table)}")
-        names = metadata.get("class_names")
-        try:
-            return cls(
-                logits=table[logits_key] if logits_key else None,
-                probs=table[probs_key] if probs_key else None,
-                labels=table.get(labels_key),
-                task=metadata.get("task", task) if task == "auto" else task,
-                class_names=tuple(names) if names else None,
-                provenance=metadata.get("provenance", {}),
-            )
-        except InputError as error:
-            raise InputError(f"{path}: {error}") from error
+        from focalcal import loading
+
+        names = tuple(map(str, classes)) if classes else None
+        keys = loading.Keys(
+            logits_key, probs_key, labels_key, ids_key, logits_prefix, probs_prefix, names
+        )
+        return loading.load(path, keys, labels_required=labels_required, task=task).predictions
+
+    @classmethod
+    def from_frame(
+        cls,
+        frame: Any,
+        *,
+        logits: str | Sequence[str] | None = None,
+        probs: str | Sequence[str] | None = None,
+        labels: str | None = None,
+        ids: str | None = None,
+        logits_prefix: str | None = None,
+        probs_prefix: str | None = None,
+        classes: Sequence[str] | None = None,
+        labels_required: bool = True,
+        task: str = "auto",
+    ) -> Predictions:
+        """Take the columns of a pandas or polars frame; all others are carried along.
+
+        logits, probs: one column or a list of them, one per class; a prefix names all columns that
+        begin so. What is left out is found by its usual name, as in files.
+        """
+        from focalcal import loading
+
+        one = [x if x is None or isinstance(x, str) else ",".join(x) for x in (logits, probs)]
+        names = tuple(map(str, classes)) if classes else None
+        keys = loading.Keys(*one, labels, ids, logits_prefix, probs_prefix, names)
+        return loading.from_frame(frame, keys, labels_required=labels_required, task=task)
 
     def save(self, path: str | Path) -> None:
-        """Write to `.npz`, `.parquet` or `.csv`; `load` gives the same values back."""
+        """Write npz, parquet, csv, tsv or jsonl; `load` gives the same values back.
+
+        Text files have no metadata: there the columns and the labels carry the class names.
+        """
         name = "logits" if self.logits is not None else "probs"
-        table = {name: to_numpy(self._values)}
+        table: dict[str, Any] = {} if self.ids is None else {"id": self.ids}
+        table[name] = to_numpy(self._values)
         if self.labels is not None:
             table["labels"] = to_numpy(self.labels)
+            as_text = self.class_names and self.task == "auto" and ending(Path(path)) in TEXT
+            if as_text:
+                table["labels"] = np.array(self.class_names, dtype=object)[table["labels"]]
         metadata: dict[str, Any] = {"task": self.task}
         if self.class_names:
             metadata["class_names"] = list(self.class_names)
         if self.provenance:
             metadata["provenance"] = self.provenance
-        write_table(path, table, metadata)
+        write_table(path, table | self.extra, metadata)
 
 
 def _softmax_of_few(logits: np.ndarray) -> np.ndarray:
@@ -253,7 +315,3 @@ def _log_of_probs(probs: Array, floor: float | None) -> Array:
             "its logarithm is -inf; give the logits, or a floor such as 1e-12"
         )
     return xp.log(probs)
-
-
-def _contents(table: dict[str, np.ndarray]) -> str:
-    return ", ".join(f"{name} {values.shape}" for name, values in table.items()) or "nothing"

@@ -23,7 +23,10 @@ RNG = np.random.default_rng(0)
 RECIPES = Path(__file__).resolve().parents[2] / "papers" / "recipes"
 LOGITS, LABELS = RNG.normal(size=(6, 3)), np.array([0, 1, 2, 0, 1, 2])
 PROBS = RNG.dirichlet(np.ones(3), size=6)
-pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::RuntimeWarning"),
+    pytest.mark.filterwarnings("ignore::focalcal.errors.InputWarning"),
+]
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,111 @@
+"""Files as tables: named columns in, named columns out; no pickle, nothing half-written.
+
+A table is a dict of columns with one entry per sample: arrays (N,) or (N, M) of numbers, arrays of
+texts (dtype object), or pyarrow columns, which keep the types that only Arrow has until somebody
+asks for their values (`columns.numbers`, `columns.plain`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from focalcal._files import atomic_path
+from focalcal._formats.arrow import (
+    column_to_numpy,
+    is_dataset_folder,
+    is_list,
+    numpy_to_column,
+    pyarrow_module,
+    read_arrow,
+    read_dataset,
+    read_parquet,
+    write_parquet,
+)
+from focalcal._formats.binary import read_npy, read_npz, read_pt, write_npz
+from focalcal._formats.metadata import METADATA
+from focalcal._formats.text import read_delimited, read_jsonl, write_delimited, write_jsonl
+from focalcal.errors import FileFormatError
+
+__all__ = [
+    "METADATA",
+    "TEXT",
+    "column_to_numpy",
+    "ending",
+    "is_dataset_folder",
+    "is_list",
+    "numpy_to_column",
+    "pyarrow_module",
+    "read_table",
+    "write_table",
+]
+
+Table = dict[str, Any]
+
+
+class Format(NamedTuple):
+    """How one kind of file is read and, where that makes sense, written."""
+
+    read: Callable[[Path], tuple[Table, dict[str, Any]]]
+    write: Callable[[Path, Table, dict[str, Any]], None] | None = None
+
+
+FORMATS = {
+    ".npz": Format(read_npz, write_npz),
+    ".parquet": Format(read_parquet, write_parquet),
+    ".csv": Format(read_delimited, write_delimited),
+    ".tsv": Format(read_delimited, write_delimited),
+    ".jsonl": Format(read_jsonl, write_jsonl),
+    ".ndjson": Format(read_jsonl, write_jsonl),
+    ".csv.gz": Format(read_delimited, write_delimited),
+    ".tsv.gz": Format(read_delimited, write_delimited),
+    ".jsonl.gz": Format(read_jsonl, write_jsonl),
+    ".ndjson.gz": Format(read_jsonl, write_jsonl),
+    ".arrow": Format(read_arrow),
+    ".feather": Format(read_arrow),
+    ".npy": Format(read_npy),
+    ".pt": Format(read_pt),
+    ".pth": Format(read_pt),
+}
+"""By the ending of a file's name."""
+TEXT = tuple(name for name, form in FORMATS.items() if form.write in (write_delimited, write_jsonl))
+"""Formats without types and metadata."""
+
+
+def read_table(path: str | Path) -> tuple[Table, dict[str, Any]]:
+    """All columns of a file (or of a Hugging Face dataset's folder) and its metadata."""
+    path = Path(path)
+    if is_dataset_folder(path):
+        return read_dataset(path)
+    reader = FORMATS[ending(path)].read
+    if not path.exists():
+        raise FileFormatError(f"no file at {path}; check the path")
+    if path.stat().st_size == 0:
+        raise FileFormatError(f"{path} is empty; write predictions to it first")
+    return reader(path)
+
+
+def write_table(path: str | Path, table: Table, metadata: dict[str, Any]) -> None:
+    """Write columns and JSON metadata in the format that the ending of `path` names."""
+    path = Path(path)
+    writer = FORMATS[ending(path)].write
+    if writer is None:
+        written = [name for name, f in FORMATS.items() if f.write]
+        raise FileFormatError(
+            f"{path.name!r} can be read but not written; end the name in {', '.join(written)}"
+        )
+    with atomic_path(path) as temporary:
+        writer(temporary, table, metadata)
+
+
+def ending(path: Path) -> str:
+    """The ending that decides the format, such as '.csv.gz'."""
+    name = path.name.lower()
+    found = [known for known in FORMATS if name.endswith(known)]
+    if not found:
+        raise FileFormatError(
+            f"expected a file ending in {', '.join(FORMATS)}, got {path.name!r}; "
+            "save predictions in one of these formats"
+        )
+    return max(found, key=len)

@@ -1,0 +1,200 @@
+"""Arrow columns: `.parquet`, `.arrow`, and the folders that Hugging Face's datasets write."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from focalcal._formats.metadata import METADATA, parse_metadata
+from focalcal.errors import FileFormatError, MissingExtraError
+
+Table = dict[str, Any]
+
+
+def pyarrow_module() -> Any:
+    """pyarrow with its parquet part; MissingExtraError where it is not installed."""
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise MissingExtraError("pyarrow", "parquet", "reading and writing parquet") from error
+    return pyarrow
+
+
+def read_parquet(path: Path) -> tuple[Table, dict[str, Any]]:
+    pyarrow = pyarrow_module()
+    return _columns_of(lambda: pyarrow.parquet.read_table(path), path, "parquet")
+
+
+def read_arrow(path: Path) -> tuple[Table, dict[str, Any]]:
+    """An Arrow IPC file (also called feather), or the stream that datasets write."""
+    return _columns_of(lambda: _open_ipc(path), path, "arrow")
+
+
+def _columns_of(read: Any, path: Path, kind: str) -> tuple[Table, dict[str, Any]]:
+    try:
+        arrow = read()
+        text = (arrow.schema.metadata or {}).get(METADATA.encode(), b"{}").decode()
+        names = arrow.column_names
+    # Damaged names and metadata are no UTF-8.
+    except (pyarrow_module().ArrowException, OSError, UnicodeDecodeError) as error:
+        raise FileFormatError(
+            f"{path} is not a readable {kind} file ({error}); it may be truncated, write it again"
+        ) from error
+    if len(set(names)) != len(names):
+        raise FileFormatError(f"{path}: expected distinct column names, got {names}")
+    return {name: arrow[name] for name in names}, parse_metadata(text, path)
+
+
+def _open_ipc(path: Path) -> Any:
+    import pyarrow.ipc
+
+    try:
+        return pyarrow.ipc.open_file(path).read_all()
+    except pyarrow.ArrowInvalid:
+        return pyarrow.ipc.open_stream(pyarrow.memory_map(str(path))).read_all()
+
+
+def is_dataset_folder(path: Path) -> bool:
+    """Whether this is what `Dataset.save_to_disk` or `DatasetDict.save_to_disk` wrote."""
+    return (path / "dataset_info.json").is_file() or (path / "dataset_dict.json").is_file()
+
+
+def read_dataset(path: Path) -> tuple[Table, dict[str, Any]]:
+    """A Hugging Face dataset on disk, read as the Arrow files it consists of."""
+    if (path / "dataset_dict.json").is_file():
+        splits = sorted(p.parent.name for p in path.glob("*/dataset_info.json"))
+        raise FileFormatError(
+            f"{path} holds the splits {', '.join(splits)}; name one, as in {path / splits[0]}"
+            if splits
+            else f"{path}: expected splits with a dataset_info.json, got none"
+        )
+    info = _json(path / "dataset_info.json")
+    state = _json(path / "state.json") if (path / "state.json").is_file() else {}
+    names = [part["filename"] for part in state.get("_data_files", [])]
+    files = [path / name for name in names] or sorted(path.glob("*.arrow"))
+    if not files:
+        raise FileFormatError(f"{path}: expected .arrow files beside dataset_info.json, got none")
+    if state.get("_indices_files"):
+        raise FileFormatError(
+            f"{path} is a selection of another dataset; write it with flatten_indices() first"
+        )
+    pyarrow = pyarrow_module()
+    parts = [pyarrow.table(_columns_of(lambda f=f: _open_ipc(f), f, "arrow")[0]) for f in files]
+    whole = pyarrow.concat_tables(parts)
+    features = info.get("features") or {}
+    names = {
+        name: list(feature["names"])
+        for name, feature in features.items()
+        if isinstance(feature, dict) and feature.get("_type") == "ClassLabel"
+    }
+    return {name: whole[name] for name in whole.column_names}, {"categories": names}
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise FileFormatError(f"{path} is not JSON ({error})") from error
+    if not isinstance(found, dict):
+        raise FileFormatError(f"{path}: expected a JSON object, got {type(found).__name__}")
+    return found
+
+
+def is_column(x: Any) -> bool:
+    """Whether this is an Arrow column; says no without importing pyarrow."""
+    return type(x).__module__.split(".")[0] == "pyarrow"
+
+
+def categories(column: Any) -> list[str] | None:
+    """The category names of a dictionary column (a pandas categorical), in their order."""
+    if not isinstance(column.type, pyarrow_module().DictionaryType):
+        return None
+    chunks = column.unify_dictionaries().chunks
+    return [str(name) for name in chunks[0].dictionary.to_pylist()] if chunks else []
+
+
+def column_to_plain(column: Any) -> np.ndarray:
+    """Any Arrow column as NumPy: numbers where all are, otherwise Python's objects."""
+    types = pyarrow_module().types
+    kind = column.type
+    number = types.is_floating(kind) or types.is_integer(kind) or types.is_boolean(kind)
+    if number and not column.null_count:
+        return column.to_numpy()
+    if types.is_temporal(kind) and not column.null_count:
+        return np.asarray(column.to_numpy())
+    out = np.empty(len(column), dtype=object)
+    out[:] = column.to_pylist()
+    return out
+
+
+def column_to_numpy(column: Any, where: str) -> np.ndarray:
+    """A pyarrow column as (N,) or, for list columns of one length, (N, K); nulls are errors."""
+    pyarrow = pyarrow_module()
+    column = column.combine_chunks() if isinstance(column, pyarrow.ChunkedArray) else column
+    if isinstance(column, pyarrow.ChunkedArray):  # combine_chunks keeps huge columns chunked
+        column = pyarrow.concat_arrays(column.chunks)
+    if column.null_count:
+        row = int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
+        raise FileFormatError(f"{where} has a null at row {row}; fill or drop it")
+    kind = column.type
+    fixed = isinstance(kind, pyarrow.FixedSizeListType)
+    if not is_list(kind):
+        _check_number_type(kind, where)
+        return column.to_numpy(zero_copy_only=False)
+    if fixed:
+        width = kind.list_size
+    else:
+        lengths = np.diff(column.offsets.to_numpy())
+        if len(lengths) and (lengths != lengths[0]).any():
+            row = int(np.flatnonzero(lengths != lengths[0])[0])
+            raise FileFormatError(
+                f"{where}: expected lists of length {lengths[0]}, as in row 0, "
+                f"got {lengths[row]} at row {row}"
+            )
+        width = int(lengths[0]) if len(lengths) else 0
+    _check_number_type(kind.value_type, where)
+    # Lists of one length and no nulls lie side by side: a view, where flatten() would copy.
+    start = column.offset * width if fixed or not len(column) else column.offsets[0].as_py()
+    values = column.values.slice(start, len(column) * width)
+    if values.null_count:
+        at = int(np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False))[0])
+        raise FileFormatError(f"{where} has a null at row {at // width}, entry {at % width}")
+    return values.to_numpy(zero_copy_only=False).reshape(len(column), width)
+
+
+def is_list(kind: Any) -> bool:
+    """Whether a pyarrow type is one of the list types that are read here."""
+    pyarrow = pyarrow_module()
+    lists = (pyarrow.FixedSizeListType, pyarrow.ListType, pyarrow.LargeListType)
+    return isinstance(kind, lists)
+
+
+def _check_number_type(kind: Any, where: str) -> None:
+    types = pyarrow_module().types
+    if not (types.is_floating(kind) or types.is_integer(kind) or types.is_boolean(kind)):
+        raise FileFormatError(f"{where}: expected numbers, got {kind}; convert the column")
+
+
+def write_parquet(path: Path, table: Table, metadata: dict[str, Any]) -> None:
+    pyarrow = pyarrow_module()
+    columns = {
+        name: values if is_column(values) else numpy_to_column(values)
+        for name, values in table.items()
+    }
+    arrow = pyarrow.table(columns)
+    if metadata:
+        arrow = arrow.replace_schema_metadata({METADATA: json.dumps(metadata)})
+    pyarrow.parquet.write_table(arrow, path)
+
+
+def numpy_to_column(values: np.ndarray) -> Any:
+    """(N,) as a plain column, (N, K) as a fixed-size list column."""
+    pyarrow = pyarrow_module()
+    if values.ndim == 1:
+        return pyarrow.array(values.tolist() if values.dtype == object else values)
+    flat = pyarrow.array(np.ascontiguousarray(values).reshape(-1))
+    return pyarrow.FixedSizeListArray.from_arrays(flat, values.shape[1])

@@ -1,0 +1,93 @@
+"""Columns as values: numbers for logits and probabilities, class indices or texts for labels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from focalcal._formats import arrow
+from focalcal.errors import FileFormatError
+
+
+def plain(column: Any) -> np.ndarray:
+    """Any column as an array; what is no number stays text or Python's object."""
+    if arrow.is_column(column):
+        return arrow.column_to_plain(column)
+    return np.asarray(column)
+
+
+def numbers(column: Any, where: str) -> np.ndarray:
+    """A column as numbers (N,) or (N, M); anything else is an error that names the row."""
+    if arrow.is_column(column):
+        return arrow.column_to_numpy(column, where)
+    if column.ndim == 0:
+        raise FileFormatError(f"{where}: expected a value for each sample, got a single one")
+    if column.dtype != object:
+        return column
+    if any(isinstance(value, list | tuple | np.ndarray) for value in column):
+        return _stacked(column, where)
+    try:
+        # None would pass as NaN
+        return np.array(column.tolist() if None not in column else [""], dtype=np.float64)
+    except (ValueError, TypeError):
+        row = next(i for i, value in enumerate(column) if not _is_number(value))
+        raise FileFormatError(
+            f"{where}: expected a number, got {column[row]!r} at row {row}"
+        ) from None
+
+
+def _stacked(column: np.ndarray, where: str) -> np.ndarray:
+    lengths = [len(v) if isinstance(v, list | tuple | np.ndarray) else -1 for v in column]
+    for row, length in enumerate(lengths):
+        if length != lengths[0]:
+            got = f"{length}" if length >= 0 else repr(column[row])
+            raise FileFormatError(
+                f"{where}: expected lists of length {lengths[0]}, as in row 0, "
+                f"got {got} at row {row}"
+            )
+    for row, values in enumerate(column):
+        if not all(_is_number(value) for value in values):
+            raise FileFormatError(f"{where}: expected lists of numbers, got another at row {row}")
+    return np.array([np.asarray(values) for values in column])
+
+
+def _is_number(value: Any) -> bool:
+    try:
+        float(value)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def labels(column: Any, where: str) -> tuple[np.ndarray, list[str] | None]:
+    """Class indices (N,), 0/1 (N, M) or texts (N,) of dtype object; category names if it has any.
+
+    Texts that are whole numbers are indices, as are whole floats: formats without types, and
+    frames that once had a gap, spell them so.
+    """
+    names = arrow.categories(column) if arrow.is_column(column) else None
+    if names is not None or (arrow.is_column(column) and not _arrow_numbers(column)):
+        column = plain(column)
+    objects = not arrow.is_column(column) and column.dtype == object and column.ndim == 1
+    if objects and _texts(column, where):
+        return column, names
+    values = numbers(column, where)
+    if values.dtype.kind == "f" and np.isfinite(values).all() and (values % 1 == 0).all():
+        values = values.astype(np.int64)
+    return values, names
+
+
+def _arrow_numbers(column: Any) -> bool:
+    types = arrow.pyarrow_module().types
+    return not (types.is_string(column.type) or types.is_large_string(column.type))
+
+
+def _texts(column: np.ndarray, where: str) -> bool:
+    """Whether the labels are texts that are not all numbers; a missing one is an error."""
+    for row, value in enumerate(column):
+        if value is None or value == "" or (isinstance(value, float) and value != value):
+            raise FileFormatError(f"{where}: the label at row {row} is missing; drop such rows")
+    if not all(isinstance(value, str) for value in column):
+        return False
+    return not all(map(_is_number, column))

@@ -1,0 +1,184 @@
+"""Which columns of a table hold the logits or probabilities, the labels and the ids."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Sequence
+
+from focalcal.errors import FileFormatError
+
+LOGITS = ("logits", "logit")
+PROBS = ("probs", "prob", "probabilities", "probability", "proba", "scores", "score")
+LABELS = ("labels", "label", "y", "y_true", "targets", "target")
+IDS = ("id", "ids", "sample_id", "uid", "uuid")
+SEPARATORS = "_."
+
+
+@dataclasses.dataclass(frozen=True)
+class Keys:
+    """What the caller says about the columns; None where it is left to `find`.
+
+    logits, probs, labels: a column, or several separated by commas, one per class. Prefixes name
+    all columns that begin so. classes: class names in the order of the columns.
+    """
+
+    logits: str | None = None
+    probs: str | None = None
+    labels: str | None = None
+    ids: str | None = None
+    logits_prefix: str | None = None
+    probs_prefix: str | None = None
+    classes: tuple[str, ...] | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Roles:
+    """Columns by what they are for. Several `values` (and `labels`) are one per class.
+
+    class_names: what the columns are called after their common prefix, None if that is a number.
+    """
+
+    values: tuple[str, ...]
+    are_logits: bool
+    labels: tuple[str, ...]
+    ids: str | None
+    class_names: tuple[str, ...] | None
+
+    def rest(self, names: Sequence[str]) -> list[str]:
+        """The columns that are only carried along."""
+        used = {*self.values, *self.labels, self.ids}
+        return [name for name in names if name not in used]
+
+    def describe(self) -> str:
+        """What was taken for what, in a line."""
+        kind = "logits" if self.are_logits else "probabilities"
+        parts = [f"{kind} from {_listed(self.values)}"]
+        if self.labels:
+            parts.append(f"labels from {_listed(self.labels)}")
+        if self.ids:
+            parts.append(f"ids from {self.ids}")
+        return ", ".join(parts)
+
+
+def find(names: Sequence[str], keys: Keys, where: str, labels_required: bool = True) -> Roles:
+    """The roles of a table's columns; FileFormatError says what is there and how to name it."""
+    ways = ("logits", "probs", "logits_prefix", "probs_prefix")
+    given = {way: getattr(keys, way) for way in ways if getattr(keys, way)}
+    if len(given) > 1:
+        options = " and ".join(f"--{name.replace('_', '-')}" for name in given)
+        raise FileFormatError(f"{where}: expected one way to name the columns, got {options}")
+    if given:
+        option, text = next(iter(given.items()))
+        found = (_prefixed if "prefix" in option else _named)(names, text, where)
+        are_logits = option.startswith("logits")
+    else:
+        found, are_logits = _recognised(names, where)
+    labels = _labels(names, keys, where, len(found[0]), labels_required)
+    return Roles(found[0], are_logits, labels, _ids(names, keys, where), found[1])
+
+
+Found = tuple[tuple[str, ...], tuple[str, ...] | None]
+
+
+def _recognised(names: Sequence[str], where: str) -> tuple[Found, bool]:
+    for known, are_logits in ((LOGITS, True), (PROBS, False)):
+        for word in known:
+            if word in names:
+                return ((word,), None), are_logits
+            for separator in SEPARATORS:
+                if _starting(names, word + separator):
+                    return _prefixed(names, word + separator, where), are_logits
+    raise FileFormatError(
+        f"{where}: expected a column 'logits' or 'probs', or one per class such as logits_0, "
+        f"logits_1, …; got {_listed(names) or 'nothing'}; {_advice(names)}"
+    )
+
+
+def _advice(names: Sequence[str]) -> str:
+    """What to pass, with a prefix that several columns share as the example."""
+    prefixes = [name[: m.end()] for name in names if (m := re.match(r"[^_.]*[_.]", name))]
+    shared = next((p for p in prefixes if prefixes.count(p) > 1), None)
+    if shared:
+        return f"if {shared}… are probabilities, pass --probs-prefix {shared} (or --logits-prefix)"
+    return "name them with --probs a,b,c or --logits a,b,c"
+
+
+def _starting(names: Sequence[str], prefix: str) -> list[str]:
+    return [name for name in names if name.startswith(prefix) and name != prefix]
+
+
+def _prefixed(names: Sequence[str], prefix: str, where: str) -> Found:
+    """The numbered columns that begin with a prefix, by number; if there are none, all of them."""
+    columns = _starting(names, prefix)
+    if not columns:
+        raise FileFormatError(
+            f"{where}: expected columns that begin with {prefix!r}, got {_listed(names)}"
+        )
+    numbered = [name for name in columns if re.fullmatch(r"\d+", name.removeprefix(prefix))]
+    if len(numbered) < min(2, len(columns)):
+        return tuple(columns), tuple(name.removeprefix(prefix) for name in columns)
+    by_number = sorted((int(name.removeprefix(prefix)), name) for name in numbered)
+    order = [number for number, _ in by_number]
+    if order == list(range(len(order))):
+        return tuple(name for _, name in by_number), None
+    if order[0] == 0:
+        missing = next(i for i in range(len(order)) if i not in order)
+        raise FileFormatError(
+            f"{where}: expected columns {prefix}0 … {prefix}{order[-1]}, got no {prefix}{missing}"
+        )
+    # 1 … K or other numbers are the names of the classes, as in stars from one to five.
+    return tuple(name for _, name in by_number), tuple(str(number) for number in order)
+
+
+def _named(names: Sequence[str], text: str, where: str) -> Found:
+    """One column, or several separated by commas; a name that is absent may be a prefix."""
+    columns = tuple(part.strip() for part in text.split(",") if part.strip())
+    if text in names:
+        return (text,), None
+    if len(columns) == 1:
+        for separator in SEPARATORS:
+            if _starting(names, text + separator):
+                return _prefixed(names, text + separator, where)
+    for name in columns:
+        if name not in names:
+            raise FileFormatError(f"{where}: expected {name!r}, got {_listed(names)}")
+    if len(columns) == 1:
+        return columns, None
+    shared = re.match(rf".*?[{SEPARATORS}]|", columns[0])[0]
+    if not all(name.startswith(shared) and name != shared for name in columns):
+        shared = ""
+    return columns, tuple(name.removeprefix(shared) for name in columns)
+
+
+def _labels(
+    names: Sequence[str], keys: Keys, where: str, width: int, required: bool
+) -> tuple[str, ...]:
+    """The column of labels; for multi-label problems one per column of values will do."""
+    if keys.labels:
+        return _named(names, keys.labels, where)[0]
+    for word in LABELS:
+        if word in names:
+            return (word,)
+    for word in LABELS:
+        for separator in SEPARATORS:
+            if width > 1 and len(_starting(names, word + separator)) == width:
+                return _prefixed(names, word + separator, where)[0]
+    if required:
+        raise FileFormatError(
+            f"{where}: expected 'labels', got {_listed(names)}; name the column with --labels"
+        )
+    return ()
+
+
+def _ids(names: Sequence[str], keys: Keys, where: str) -> str | None:
+    if keys.ids is not None and keys.ids not in names:
+        raise FileFormatError(f"{where}: expected the ids {keys.ids!r}, got {_listed(names)}")
+    return keys.ids or next((name for name in IDS if name in names), None)
+
+
+def _listed(names: Sequence[str]) -> str:
+    names = list(names)
+    if len(names) > 8:
+        names = [*names[:4], "…", *names[-2:]]
+    return ", ".join(names)

@@ -1,0 +1,164 @@
+"""Text: `.csv`, `.tsv` and `.jsonl`, plain or compressed by gzip.
+
+Text has no types, so a column is read as texts and becomes numbers when somebody needs numbers:
+what is only carried along, such as an id 007, is written as it was read.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from focalcal.errors import FileFormatError
+
+Table = dict[str, Any]
+
+_DELIMITERS = ",;\t|"
+
+
+@contextmanager
+def _opened(path: Path, mode: str) -> Iterator[IO[str]]:
+    """A text stream of UTF-8, through gzip where the name ends in .gz."""
+    opener = gzip.open if path.suffix.lower() == ".gz" else open
+    encoding = "utf-8-sig" if mode == "r" else "utf-8"
+    with opener(path, f"{mode}t", encoding=encoding, newline="") as stream:
+        yield stream
+
+
+def _read(path: Path) -> str:
+    try:
+        with _opened(path, "r") as f:
+            return f.read()
+    except UnicodeDecodeError as error:
+        raise FileFormatError(f"{path} is not UTF-8 text ({error}); save it as UTF-8") from error
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise FileFormatError(f"{path} is not a readable gzip file ({error})") from error
+
+
+def read_delimited(path: Path) -> tuple[Table, dict[str, Any]]:
+    """Columns with a header; the delimiter is the one the header has most: , ; | or a tab."""
+    text = _read(path)
+    first = text.split("\n", 1)[0]
+    delimiter = max(_DELIMITERS, key=first.count)
+    try:
+        rows = [row for row in csv.reader(io.StringIO(text), delimiter=delimiter) if row]
+    except csv.Error as error:
+        raise FileFormatError(f"{path} is not a readable csv file ({error})") from error
+    header = [name.strip() for name in rows[0]] if rows else []
+    if len(set(header)) != len(header):
+        raise FileFormatError(f"{path}: expected distinct column names, got {header}")
+    if len(rows) < 2:
+        raise FileFormatError(f"{path} has a header but no rows; write predictions to it first")
+    for i, row in enumerate(rows[1:]):
+        if len(row) != len(header):
+            raise FileFormatError(
+                f"{path}: expected {len(header)} columns, got {len(row)} at row {i}"
+            )
+    columns = zip(*rows[1:])
+    if delimiter == ";":  # as spreadsheets write where the comma is the decimal mark
+        columns = (_decimal_points(column) for column in columns)
+    return {name: objects(column) for name, column in zip(header, columns)}, {}
+
+
+def _decimal_points(column: Sequence[str]) -> Sequence[str]:
+    """The column with points for commas if that makes it numbers, otherwise as it is."""
+    if not any("," in text for text in column):
+        return column
+    pointed = [text.replace(",", ".") for text in column]
+    try:
+        np.array(pointed, dtype=np.float64)
+    except ValueError:
+        return column
+    return pointed
+
+
+def read_jsonl(path: Path) -> tuple[Table, dict[str, Any]]:
+    """One JSON object per line. Objects inside objects become columns such as `probs.cat`."""
+    rows = []
+    for i, line in enumerate(_read(path).splitlines()):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            raise FileFormatError(f"{path}: line {i + 1} is not JSON ({error})") from error
+        if not isinstance(row, dict):
+            raise FileFormatError(
+                f"{path}: expected an object in line {i + 1}, got {type(row).__name__}"
+            )
+        rows.append(_flat(row))
+    if not rows:
+        raise FileFormatError(f"{path} has no rows; write predictions to it first")
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {name: objects([row.get(name) for row in rows]) for name in names}, {}
+
+
+def _flat(row: dict[str, Any]) -> dict[str, Any]:
+    out: dict[str, Any] = {}
+    for name, value in row.items():
+        if isinstance(value, dict):
+            out |= {f"{name}.{inner}": part for inner, part in value.items()}
+        else:
+            out[name] = value
+    return out
+
+
+def objects(values: Sequence[Any]) -> np.ndarray:
+    """An array (N,) of the values as they are, also where they are lists."""
+    out = np.empty(len(values), dtype=object)
+    out[:] = values
+    return out
+
+
+def write_delimited(path: Path, table: Table, metadata: dict[str, Any]) -> None:
+    names, columns = _wide(table, metadata.get("class_names"))
+    delimiter = "\t" if ".tsv" in path.suffixes else ","
+    with _opened(path, "w") as f:
+        writer = csv.writer(f, delimiter=delimiter)
+        writer.writerow(names)
+        # Python's repr of a float is the shortest text that reads back to the same bits.
+        writer.writerows(zip(*(column.tolist() for column in columns)))
+
+
+def write_jsonl(path: Path, table: Table, metadata: dict[str, Any]) -> None:
+    from focalcal._formats.columns import plain
+
+    classes = metadata.get("class_names")
+    columns = {}
+    for name, values in table.items():
+        column = plain(values).tolist()
+        if classes and np.ndim(values) == 2 and len(classes) == np.shape(values)[1]:
+            column = [dict(zip(classes, row)) for row in column]
+        columns[name] = column
+    with _opened(path, "w") as f:
+        for row in zip(*columns.values()):
+            record = dict(zip(columns, row))
+            f.write(json.dumps(record, ensure_ascii=False, default=str) + "\n")
+
+
+def _wide(table: Table, classes: Sequence[str] | None) -> tuple[list[str], list[np.ndarray]]:
+    """Matrices as one column per class, named by the class or by its number."""
+    from focalcal._formats.columns import plain
+
+    names: list[str] = []
+    columns: list[np.ndarray] = []
+    for name, values in table.items():
+        values = plain(values)
+        if values.ndim == 1:
+            names.append(name)
+            columns.append(values)
+            continue
+        width = values.shape[1]
+        distinct = classes and len(classes) == width and len(set(classes)) == width
+        names += [f"{name}_{j}" for j in (classes if distinct else range(width))]
+        columns += list(values.T)
+    return names, columns

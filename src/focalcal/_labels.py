@@ -1,0 +1,106 @@
+"""Labels as class indices: texts and categoricals are looked up among the class names."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from focalcal._arrays import Array, as_array
+from focalcal.errors import InputError, InputWarning
+
+Names = tuple[str, ...]
+
+
+def encode(
+    labels: Any, n_classes: int, class_names: Sequence[str] | None = None, name: str = "labels"
+) -> tuple[Array, Names | None]:
+    """(indices, class names): numbers pass through, texts and categoricals become indices.
+
+    The names are those given, those of the categorical, or, where there are as many different
+    texts as classes, the texts in alphabetical order, as scikit-learn orders its columns.
+
+    >>> encode(["b", "a", "b"], 2, ("b", "a"))
+    (array([0, 1, 0]), ('b', 'a'))
+    """
+    names = None if class_names is None else tuple(map(str, class_names))
+    codes, categories = _categorical(labels)
+    if categories is not None:
+        missing = np.flatnonzero(codes < 0)
+        if len(missing):
+            raise InputError(f"expected a label in every row, got none at row {missing[0]}")
+        if names is None:
+            if len(categories) != n_classes:
+                raise InputError(
+                    f"expected {n_classes} categories in {name}, one per class, "
+                    f"got {len(categories)}: {_shown(categories)}; give class_names"
+                )
+            return codes, categories
+        texts = np.array(categories, dtype=object)[codes]
+    else:
+        texts = as_array(labels)
+        if not is_text(texts):
+            return texts, names
+    if names is None:
+        names = _alphabetical(texts, n_classes, name)
+    return _look_up(texts, names, name), names
+
+
+def is_text(labels: Any) -> bool:
+    """Whether an array holds texts."""
+    if not isinstance(labels, np.ndarray) or labels.ndim != 1:
+        return False
+    if labels.dtype.kind in "UT":
+        return True
+    return labels.dtype == object and len(labels) > 0 and all(isinstance(x, str) for x in labels)
+
+
+def _categorical(labels: Any) -> tuple[np.ndarray, Names | None]:
+    """Codes and categories of a pandas categorical or a polars Enum column."""
+    inner = getattr(labels, "cat", labels)  # a pandas Series keeps its categorical here
+    if hasattr(inner, "codes") and hasattr(inner, "categories"):
+        return np.asarray(inner.codes).astype(np.int64), tuple(map(str, inner.categories))
+    if type(getattr(labels, "dtype", None)).__name__ == "Enum":
+        categories = tuple(labels.dtype.categories)
+        place = {category: i for i, category in enumerate(categories)}
+        return np.array([place.get(x, -1) for x in labels.to_list()], dtype=np.int64), categories
+    return np.empty(0, np.int64), None
+
+
+def _alphabetical(texts: np.ndarray, n_classes: int, name: str) -> Names:
+    found = tuple(sorted(map(str, set(texts.tolist()))))
+    if len(found) != n_classes:
+        raise InputError(
+            f"expected {n_classes} different {name}, one per class, got {len(found)}: "
+            f"{_shown(found)}; give the class names in the order of the columns (--classes)"
+        )
+    warnings.warn(
+        f"{name} are texts: the columns are taken to be {_shown(found)}, in alphabetical order; "
+        "give the class names (--classes) if they are not",
+        InputWarning,
+        stacklevel=4,
+    )
+    return found
+
+
+def _look_up(texts: np.ndarray, names: Names, name: str) -> np.ndarray:
+    place = {text: i for i, text in enumerate(names)}
+    if len(place) != len(names):
+        raise InputError(
+            f"expected distinct class names to look up {name} in, got {_shown(names)}; "
+            "give class indices instead"
+        )
+    codes = np.array([place.get(str(text), -1) for text in texts], dtype=np.int64)
+    unknown = np.flatnonzero(codes < 0)
+    if len(unknown):
+        raise InputError(
+            f"expected {name} among {_shown(names)}, got {str(texts[unknown[0]])!r} "
+            f"at row {unknown[0]}"
+        )
+    return codes
+
+
+def _shown(names: Sequence[str]) -> str:
+    return ", ".join(names[:8]) + (", …" if len(names) > 8 else "")

@@ -49,7 +49,8 @@ def _stacked(column: np.ndarray, where: str) -> np.ndarray:
     for row, values in enumerate(column):
         if not all(_is_number(value) for value in values):
             raise FileFormatError(f"{where}: expected lists of numbers, got another at row {row}")
-    return np.array([np.asarray(values) for values in column])
+    stacked = np.array([np.asarray(values) for values in column])
+    return stacked if stacked.dtype.kind in "biuf" else stacked.astype(np.float64)
 
 
 def _is_number(value: Any) -> bool:

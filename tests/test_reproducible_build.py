@@ -11,13 +11,15 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def test_two_wheels_are_byte_identical(tmp_path, monkeypatch):
+@pytest.mark.parametrize("folder", [ROOT, ROOT / "papers"], ids=["focalcal", "focalcal-papers"])
+@pytest.mark.parametrize("kind", ["wheel", "sdist"])
+def test_two_builds_are_byte_identical(folder, kind, tmp_path, monkeypatch):
     builder = pytest.importorskip("hatchling.build", reason="the build backend is not installed")
-    monkeypatch.chdir(ROOT)
+    monkeypatch.chdir(folder)
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
     digests = set()
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
-        wheel = builder.build_wheel(os.fspath(tmp_path / name))
-        digests.add(hashlib.sha256((tmp_path / name / wheel).read_bytes()).hexdigest())
+        file = getattr(builder, f"build_{kind}")(os.fspath(tmp_path / name))
+        digests.add(hashlib.sha256((tmp_path / name / file).read_bytes()).hexdigest())
     assert len(digests) == 1

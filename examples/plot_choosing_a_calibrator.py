@@ -13,10 +13,9 @@ import numpy as np
 from sklearn.model_selection import KFold
 
 from focalcal import calibrators, metrics
-from focalcal.report.demo import embedded_models
+from focalcal.examples import resnet18
 
-with embedded_models() as models:
-    val, test = models[0].val, models[0].test
+val, test = resnet18()
 
 METHODS = ("identity", "temperature", "focal-temperature", "ensemble-temperature",
            "structured-vector", "isotonic", "histogram")  # fmt: skip

@@ -12,15 +12,13 @@ mends most of it. The predictions come with the package.
 import matplotlib.pyplot as plt
 
 from focalcal import calibrators, metrics
+from focalcal.examples import resnet18
 from focalcal.figures import plot_reliability, reliability_panel
-from focalcal.report.demo import embedded_models
 
-with embedded_models() as models:
-    network = models[0]
-    val, test = network.val, network.test
+val, test = resnet18()
 before = test.probabilities()
 found = metrics.evaluate(test.labels, before, resamples=200)
-print(f"{network.name}: ECE {found['ece'].value:.2%}, p = {found.test.p_value:.3f}")
+print(f"ECE {found['ece'].value:.2%}, p = {found.test.p_value:.3f}")
 
 # %%
 # Fit on the validation set, look at the test set.

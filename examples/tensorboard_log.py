@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from torch.utils.tensorboard import SummaryWriter
 
-from focalcal.integrations.tensorboard import log_evaluation
+from focalcal.integrations.tracking import log_evaluation
 from focalcal.metrics import evaluate
 
 

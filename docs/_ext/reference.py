@@ -21,7 +21,7 @@ SECTIONS = {
     "focalcal.integrations.torchmetrics": "torchmetrics",
     "focalcal.integrations.lightning": "Lightning",
     "focalcal.integrations.huggingface": "Hugging Face",
-    "focalcal.integrations.tensorboard": "TensorBoard",
+    "focalcal.integrations.tracking": "Experiment trackers",
     "focalcal.integrations.segmentation": "Segmentation",
     "focalcal.errors": "Errors",
 }

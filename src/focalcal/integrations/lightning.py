@@ -14,7 +14,7 @@ from focalcal._arrays import softmax
 from focalcal.calibrators import Calibrator, TemperatureScaling
 from focalcal.errors import InputError, MissingExtraError
 from focalcal.integrations.segmentation import IGNORE_INDEX, pixels
-from focalcal.integrations.tensorboard import METRICS, reliability_figure
+from focalcal.integrations.tracking import METRICS, reliability_figure
 from focalcal.metrics import CalibrationStats
 
 try:

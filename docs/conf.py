@@ -104,7 +104,13 @@ INCLUDES = {
 }
 
 
+WITH_OUTPUT = ("tour",)
+"""Pages that show what their commands print."""
+
+
 def _include(app, docname, source) -> None:
+    if docname in WITH_OUTPUT:
+        source[0] = commands.with_output(source[0])
     for mark, text in INCLUDES.items():
         if mark in source[0]:
             source[0] = source[0].replace(mark, text())

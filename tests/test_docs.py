@@ -1,7 +1,8 @@
 """Every code block of the README and of the documentation runs, and the site builds.
 
-Python blocks of a page share one namespace and run in order in an empty folder; in shell blocks
-every line that starts with `focalcal` runs there too. Other languages are prose unless listed.
+A block runs alone, in a folder that holds `val.npz` and `test.npz`: Python blocks as they are, and
+in shell blocks every line that starts with `focalcal`. A block of text right below a Python block
+is what that must print. Other languages are prose unless listed.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import io
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -20,6 +22,7 @@ import pytest
 from typer.testing import CliRunner
 
 from focalcal.cli import app
+from focalcal.examples import resnet18
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [p for p in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))) if p.is_file()]
@@ -67,18 +70,38 @@ def run_shell(text, where):
         assert result.exit_code == 0, f"{where}: {command}\n{result.output}\n{result.exception!r}"
 
 
+SHARED = {"calibrators.md", "losses.md", "integrations.md"}
+"""Pages whose blocks build on one another."""
+
+
+@pytest.fixture(scope="session")
+def sample_predictions(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("predictions")
+    for name, part in zip(("val", "test"), resnet18()):
+        part.save(folder / f"{name}.npz")
+    return folder
+
+
 @pytest.mark.filterwarnings("ignore::focalcal.errors.FitWarning")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_blocks_run(page, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    names = {"__name__": page.stem}
+def test_blocks_run(page, tmp_path, monkeypatch, sample_predictions):
+    names, printed = {"__name__": page.stem}, None
+    folder = tmp_path
     for number, (kind, text) in enumerate(blocks(page), 1):
         where = f"{page.name}, block {number}"
+        if page.name not in SHARED:
+            folder, names = tmp_path / str(number), {"__name__": page.stem}
+            shutil.copytree(sample_predictions, folder)
+        monkeypatch.chdir(folder)
         if kind == "python":
-            with contextlib.redirect_stdout(io.StringIO()):
+            with contextlib.redirect_stdout(io.StringIO()) as out:
                 run_python(text, names, where)
+            printed = out.getvalue()
         elif kind in SHELL:
             run_shell(text, where)
+        elif kind == "text" and printed is not None:
+            assert printed.strip() == text.strip(), f"{where}: the block above prints {printed!r}"
+            printed = None
         else:
             assert kind in PROSE or kind.startswith("{"), f"{where}: language {kind!r} is not run"
 

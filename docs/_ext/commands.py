@@ -14,11 +14,11 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import typer
 from typer.testing import CliRunner
 
 from focalcal.cli import app as program
+from focalcal.examples import resnet18
 
 # What each page shows, run in order in one folder that holds val.npz and test.npz.
 EXAMPLES = {
@@ -30,7 +30,7 @@ EXAMPLES = {
     ],
     "decide": [
         "focalcal fit val.npz --method temperature -o cal.json",
-        "focalcal decide test.npz --calibrator cal.json --target-accuracy 0.9",
+        "focalcal decide test.npz --calibrator cal.json --target-accuracy 0.99",
     ],
     "methods": ["focalcal methods"],
     "doctor": ["focalcal doctor"],
@@ -52,16 +52,13 @@ LONG = {
 
 @contextlib.contextmanager
 def sample_files() -> Iterator[Path]:
-    """A folder with predictions of an over-confident network of five classes."""
-    rng = np.random.default_rng(0)
-    truth = 1.5 * rng.normal(size=(2000, 5))
-    labels = np.argmax(truth + rng.gumbel(size=truth.shape), axis=1)
+    """A folder with the predictions of a ResNet-18 that come with the package."""
     before = Path.cwd()
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         try:
-            np.savez("val.npz", logits=2 * truth[:1000], labels=labels[:1000])
-            np.savez("test.npz", logits=2 * truth[1000:], labels=labels[1000:])
+            for name, part in zip(("val", "test"), resnet18()):
+                part.save(f"{name}.npz")
             yield Path(folder)
         finally:
             os.chdir(before)
@@ -102,6 +99,19 @@ def page(name: str, command, example: str) -> str:
             for o, h, d in rows
         ]
     return "\n".join(lines) + "\n"
+
+
+def with_output(page: str) -> str:
+    """The page with what its `$ focalcal …` lines print, all run in one folder."""
+    with sample_files():
+
+        def run(block: re.Match[str]) -> str:
+            lines = block[1].replace("\\\n", " ").strip().splitlines()
+            if not all(line.startswith("$ focalcal") for line in lines):
+                return block[0]
+            return f"```text\n{transcript([line[2:] for line in lines], run=True)}\n```"
+
+        return re.sub(r"```console\n(.*?)```", run, page, flags=re.DOTALL)
 
 
 def write_pages(folder: Path) -> list[str]:

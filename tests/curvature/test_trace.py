@@ -43,9 +43,8 @@ def test_stops_when_its_standard_error_is_small_enough(symmetric):
     estimate = hessian_trace(a, rtol=0.01, progress=seen.append)
     assert estimate.converged
     assert estimate.standard_error <= 0.01 * estimate.value
-    assert seen[-1] == estimate
-    assert [s.samples for s in seen][:2] == [20, 30][: len(seen)]
-    assert all(not s.converged for s in seen[:-1])
+    assert seen[-1] == 1.0
+    assert all(0 < fraction < 1 for fraction in seen[:-1])
     hard = hessian_trace(a, rtol=1e-9, max_probes=50)
     assert not hard.converged
     assert hard.probes == 50

@@ -88,8 +88,8 @@ def write_report(
     """Compute and write a report, and print its verdict and its path."""
     from focalcal import report as reports
 
-    with _console.progress("report") as tick:
-        data = reports.report(models, settings, tick=lambda fraction, _: tick(fraction))
+    with _console.progress("report") as progress:
+        data = reports.report(models, settings, progress=progress)
     path = reports.write(data, output, format)
     if as_json:
         _console.print_json(

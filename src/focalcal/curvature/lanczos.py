@@ -54,7 +54,7 @@ def top_eigenvalues(
     max_products: int = 300,
     block_size: int = 1,
     generator: torch.Generator | None = None,
-    progress: Callable[[int, Tensor], None] | None = None,
+    progress: Callable[[float], None] | None = None,
 ) -> Eigenvalues:
     """The k extreme eigenvalues of a symmetric operator by Lanczos, fully reorthogonalised.
 
@@ -69,7 +69,7 @@ def top_eigenvalues(
         block_size: vectors per product. An eigenvalue of exact multiplicity m is found m times
             only if block_size ≥ m.
         generator: source of the first vectors; seeded with 0 if None.
-        progress: called with the products so far and the current values.
+        progress: called with the fraction of `max_products` that is spent.
 
     Returns:
         Eigenvalues; `converged` says whether `tol` was met.
@@ -113,7 +113,7 @@ def top_eigenvalues(
         # A(Qs) − λQs = (new · coupling) s_last: exact, as the basis is orthonormal to rounding.
         residuals = (coupling @ coordinates[old:]).norm(dim=0)
         if progress is not None:
-            progress(basis.shape[1], values)
+            progress(basis.shape[1] / most)
         met = len(values) == k and bool((residuals <= tol * scale).all())
         steady = steady + 1 if met else 0
         whole = basis.shape[1] == n

@@ -59,7 +59,7 @@ def summarise_curvature(
     max_products: int = 100,
     density_probes: int = 4,
     density_steps: int = 30,
-    progress: Callable[[str, float], None] | None = None,
+    progress: Callable[[float], None] | None = None,
 ) -> CurvatureSummary:
     """Trace, the `top` largest eigenvalues and the smallest one, and the density of an operator.
 
@@ -69,7 +69,7 @@ def summarise_curvature(
         method, rtol, max_probes: as `hessian_trace`.
         tol, max_products: as `top_eigenvalues`.
         density_probes, density_steps: as `spectral_density`.
-        progress: called with the name of the part and the fraction of it that is done.
+        progress: called with the fraction done.
 
     Example:
         >>> import torch
@@ -80,37 +80,25 @@ def summarise_curvature(
         >>> round(found.trace.value, 6), round(found.top.values.item(), 6)
         (2.0, 1.0)
     """
-    tell = progress or (lambda part, fraction: None)
+    parts = [*["trace"] * trace, *["top", "bottom"] * bool(top), *["density"] * density]
 
-    def traced(estimate: TraceEstimate) -> None:
-        # The error falls like one over the root of the probes: the share of them already spent.
-        goal = (estimate.standard_error / (rtol * abs(estimate.value) or 1.0)) ** 2
-        tell("trace", max(1.0 / max(goal, 1.0), estimate.probes / max_probes))
+    def share(part: str) -> Callable[[float], None] | None:
+        """The progress of one part as that of the whole: each counts the same."""
+        if progress is None:
+            return None
+        return lambda fraction: progress((parts.index(part) + fraction) / len(parts))
 
-    def found(part: str) -> Callable:
-        return lambda products, values: tell(part, products / max_products)
-
-    settings = {"tol": tol, "max_products": max_products}
-    return CurvatureSummary(
-        operator.total_weight,
-        operator.shape[0],
-        hessian_trace(operator, method, rtol=rtol, max_probes=max_probes, progress=traced)
-        if trace
-        else None,
-        top_eigenvalues(operator, top, progress=found("largest eigenvalues"), **settings)
-        if top
-        else None,
-        top_eigenvalues(
-            operator, 1, which="smallest", progress=found("smallest eigenvalue"), **settings
+    lanczos = {"tol": tol, "max_products": max_products}
+    found: dict[str, Any] = {}
+    if trace:
+        budget = {"rtol": rtol, "max_probes": max_probes}
+        found["trace"] = hessian_trace(operator, method, **budget, progress=share("trace"))
+    if top:
+        found["top"] = top_eigenvalues(operator, top, **lanczos, progress=share("top"))
+        found["bottom"] = top_eigenvalues(
+            operator, 1, which="smallest", **lanczos, progress=share("bottom")
         )
-        if top
-        else None,
-        spectral_density(
-            operator,
-            probes=density_probes,
-            steps=density_steps,
-            progress=lambda fraction: tell("density", fraction),
-        )
-        if density
-        else None,
-    )
+    if density:
+        size = {"probes": density_probes, "steps": density_steps}
+        found["density"] = spectral_density(operator, **size, progress=share("density"))
+    return CurvatureSummary(operator.total_weight, operator.shape[0], **found)

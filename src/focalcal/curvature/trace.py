@@ -59,7 +59,7 @@ def hessian_trace(
     rtol: float = 0.02,
     max_probes: int = 1000,
     generator: torch.Generator | None = None,
-    progress: Callable[[TraceEstimate], None] | None = None,
+    progress: Callable[[float], None] | None = None,
 ) -> TraceEstimate:
     """The trace of a symmetric operator, stopped when its own standard error is small enough.
 
@@ -76,7 +76,7 @@ def hessian_trace(
         rtol: stop when standard_error ≤ rtol · |value|.
         max_probes: at most this many products; then `converged` is False.
         generator: source of the probes; seeded with 0 on the operator's device if None.
-        progress: called with the estimate at every look.
+        progress: called with the fraction done.
 
     Returns:
         A TraceEstimate; its `interval()` is the 95 % interval.
@@ -117,7 +117,9 @@ def hessian_trace(
         converged = samples >= MIN_PROBES and error <= rtol * abs(value)
         estimate = TraceEstimate(value, error, spent + samples, samples, converged)
         if progress is not None:
-            progress(estimate)
+            # The error falls with the root of the number of probes.
+            reached = (rtol * value / error) ** 2 if error else 1.0
+            progress(min(1.0, max(reached, estimate.probes / max_probes)))
         if converged:
             break
     return estimate

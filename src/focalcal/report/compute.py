@@ -44,7 +44,7 @@ _QUADRATIC = ("matrix", "dirichlet", "structured-matrix")
 _NOT_ROWS = ("auto",)
 """A choice among the others is the verdict, not a row beside them."""
 
-Tick = Callable[[float, str], None]
+Progress = Callable[[float], None]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,14 +81,14 @@ def default_methods(n_classes: int) -> tuple[str, ...]:
 
 
 def report(
-    models: Sequence[Model], settings: Settings | None = None, *, tick: Tick | None = None
+    models: Sequence[Model], settings: Settings | None = None, *, progress: Progress | None = None
 ) -> ReportData:
     """Fit, choose and measure for each model.
 
     Args:
         models: one model, or several to compare; names must differ.
         settings: methods, bins, resamples, level, seed.
-        tick: called with the fraction done and what is being done.
+        progress: called with the fraction done.
 
     Returns:
         All numbers of the page.
@@ -109,11 +109,11 @@ def report(
     done = []
     for i, model in enumerate(models):
 
-        def step(fraction: float, what: str, i: int = i, name: str = model.name) -> None:
-            if tick is not None:
-                tick((i + fraction) / len(models), f"{name}: {what}" if len(models) > 1 else what)
+        def share(fraction: float, i: int = i) -> None:
+            if progress is not None:
+                progress((i + fraction) / len(models))
 
-        done.append(_model_report(model, settings, step))
+        done.append(_model_report(model, settings, share))
     return ReportData(
         title=" / ".join(names) if len(names) < 4 else f"{len(names)} models",
         models=tuple(done),
@@ -127,24 +127,24 @@ def report(
     )
 
 
-def _model_report(model: Model, settings: Settings, tick: Tick) -> ModelReport:
+def _model_report(model: Model, settings: Settings, progress: Progress) -> ModelReport:
     val, test = model.val, model.test
     _check(model)
     methods = _methods(settings.methods, val.n_classes)
     z, y = val.as_logits(settings.floor), val.labels
     z_test, labels = test.as_logits(settings.floor), to_numpy(test.labels)
 
-    tick(0.0, "choosing on the validation set")
+    progress(0.0)
     choice = choose(methods, val.n_classes, z, y, settings.folds)
     results, fitted = [], {}
     for i, method in enumerate(methods):
-        tick(0.3 + 0.6 * i / len(methods), f"fitting and measuring {method}")
+        progress(0.3 + 0.6 * i / len(methods))
         result, calibrator = _measure(method, z, y, z_test, labels, settings)
         results.append(dataclasses.replace(result, validation_nll=choice.scores.get(method)))
         fitted[method] = calibrator
     chosen = choice.method
 
-    tick(0.9, "drawing")
+    progress(0.9)
     by_name = {r.method: r for r in results}
     probs = {m: to_numpy(fitted[m].predict_proba(z_test)) for m in ("identity", chosen)}
     before, after = (_view(by_name[m], labels, probs[m], settings) for m in ("identity", chosen))

@@ -6,7 +6,7 @@ import doctest
 
 import pytest
 
-from focalcal import experiments
+from focalcal_papers import experiments
 from focalcal_papers.experiments import (
     EXPERIMENTS,
     SCALES,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
+import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from focalcal.cli import _console
 from focalcal.errors import InputError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -20,117 +20,115 @@ FIGURES = (".pdf", ".png", ".svg")
 
 
 def register(app: typer.Typer) -> None:
-    @app.command()
-    def curvature(
-        run: Annotated[
-            Path | None, typer.Argument(help="Folder written by `focalcal train`.")
-        ] = None,
-        model: Annotated[
-            str | None, typer.Option(help="Instead of a run: a network by name, e.g. resnet20.")
-        ] = None,
-        weights: Annotated[
-            Path | None, typer.Option(help="Weights of that network (.pt, .th, .safetensors).")
-        ] = None,
-        dataset: Annotated[
-            str | None, typer.Option(help="Data set for that network, e.g. cifar10.")
-        ] = None,
-        data: Annotated[Path | None, typer.Option(help="Folder of the data set.")] = None,
-        normalise: Annotated[
-            str, typer.Option(help="Images of --dataset: 'own' or 'imagenet' mean and std.")
-        ] = "own",
-        loss: Annotated[str, typer.Option(help="Whose Hessian: ce, fl-3, ...")] = "ce",
-        trace: Annotated[bool, typer.Option("--trace", help="Trace with its interval.")] = False,
-        top: Annotated[
-            int | None, typer.Option(help="This many largest eigenvalues, and the smallest.")
-        ] = None,
-        density: Annotated[bool, typer.Option("--density", help="Spectral density.")] = False,
-        split: Annotated[str, typer.Option(help="train, calibration or test.")] = "test",
-        samples: Annotated[int, typer.Option(help="First so many samples; 0 is all.")] = 1000,
-        batch: Annotated[int, typer.Option(help="Samples at a time.")] = 250,
-        rtol: Annotated[float, typer.Option(help="Relative standard error of the trace.")] = 0.05,
-        max_probes: Annotated[int, typer.Option(help="Most products for the trace.")] = 300,
-        figure: Annotated[
-            Path | None, typer.Option(help="Draw the spectrum here (.png, .svg, .pdf).")
-        ] = None,
-        device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 ...")] = "auto",
-        json_output: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    ) -> None:
-        """Measure the curvature of a loss at a trained network.
-
-        Without --trace, --top or --density: the trace and the largest eigenvalue.
-        """
-        try:
-            import torch  # noqa: F401
-        except ModuleNotFoundError as error:
-            raise MissingExtraError("torch", "torch", "curvature") from error
-        from focalcal._files import check_suffix
-        from focalcal.curvature import HessianOperator, summarise_curvature
-
-        if figure is not None:
-            check_suffix(figure, FIGURES)
-        if batch < 1 or samples < 0:
-            raise InputError(f"expected --batch >= 1 and --samples >= 0, got {batch} and {samples}")
-        if split not in ("train", "calibration", "test"):
-            raise InputError(f"expected --split train, calibration or test, got {split!r}")
-        if run is not None:
-            if model or weights or dataset:
-                raise InputError("expected a run folder or --model, got both; give one")
-            network, batches = _from_run(run, split, data, samples, batch, device)
-        elif model and dataset:
-            network, batches = _from_files(
-                model, weights, dataset, data, normalise, split, samples, batch, device
-            )
-        else:
-            raise InputError("expected a run folder, or --model with --dataset; got neither")
-        nothing = not trace and top is None and not density
-        wanted = {
-            "trace": trace or nothing,
-            "top": 1 if nothing else top or 0,
-            "density": density or figure is not None,
-        }
-        operator = HessianOperator(network, loss, batches)
-        with _progress() as tell:
-            summary = summarise_curvature(
-                operator, **wanted, rtol=rtol, max_probes=max_probes, progress=tell
-            )
-        if figure is not None:
-            _draw(summary, loss, figure)
-        if json_output:
-            from focalcal.cli._console import print_json
-
-            print_json({"loss": loss, "split": split} | summary.record())
-        else:
-            _print(summary, loss, split, figure)
+    app.command()(curvature)
 
 
-def _from_run(
-    run: Path, split: str, data: Path | None, samples: int, batch: int, device: str
-) -> tuple[nn.Module, list]:
+def curvature(
+    run: Annotated[Path | None, typer.Argument(help="Folder written by `focalcal train`.")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Instead of a run: a network by name, e.g. resnet20.")
+    ] = None,
+    weights: Annotated[
+        Path | None, typer.Option(help="Weights of that network (.pt, .th, .safetensors).")
+    ] = None,
+    dataset: Annotated[
+        str | None, typer.Option(help="Data set for that network, e.g. cifar10.")
+    ] = None,
+    data: Annotated[Path | None, typer.Option(help="Folder of the data set.")] = None,
+    normalise: Annotated[
+        str, typer.Option(help="Images of --dataset: 'own' or 'imagenet' mean and std.")
+    ] = "own",
+    loss: Annotated[str, typer.Option(help="Whose Hessian: ce, fl-3, ...")] = "ce",
+    trace: Annotated[bool, typer.Option("--trace", help="Trace with its interval.")] = False,
+    top: Annotated[
+        int | None, typer.Option(help="This many largest eigenvalues, and the smallest.")
+    ] = None,
+    density: Annotated[bool, typer.Option("--density", help="Spectral density.")] = False,
+    split: Annotated[str, typer.Option(help="train, calibration or test.")] = "test",
+    samples: Annotated[int, typer.Option(help="First so many samples; 0 is all.")] = 1000,
+    batch: Annotated[int, typer.Option(help="Samples at a time.")] = 250,
+    rtol: Annotated[float, typer.Option(help="Relative standard error of the trace.")] = 0.05,
+    max_probes: Annotated[int, typer.Option(help="Most products for the trace.")] = 300,
+    figure: Annotated[
+        Path | None, typer.Option(help="Draw the spectrum here (.png, .svg, .pdf).")
+    ] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 ...")] = "auto",
+    json_output: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Measure the curvature of a loss at a trained network.
+
+    Without --trace, --top or --density: the trace and the largest eigenvalue.
+    """
+    try:
+        import torch  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise MissingExtraError("torch", "torch", "curvature") from error
+    from focalcal._files import check_suffix
+    from focalcal.curvature import HessianOperator, summarise_curvature
+
+    if figure is not None:
+        check_suffix(figure, FIGURES)
+    if batch < 1 or samples < 0:
+        raise InputError(f"expected --batch >= 1 and --samples >= 0, got {batch} and {samples}")
+    if split not in ("train", "calibration", "test"):
+        raise InputError(f"expected --split train, calibration or test, got {split!r}")
+    if run is not None and (model or weights or dataset):
+        raise InputError("expected a run folder or --model, got both; give one")
+    part = Part(split, data, samples, batch, device)
+    if run is not None:
+        network, batches = _from_run(run, part)
+    elif model and dataset:
+        network, batches = _from_files(model, weights, dataset, normalise, part)
+    else:
+        raise InputError("expected a run folder, or --model with --dataset; got neither")
+    nothing = not trace and top is None and not density
+    with _console.progress("curvature") as progress:
+        summary = summarise_curvature(
+            HessianOperator(network, loss, batches),
+            trace=trace or nothing,
+            top=1 if nothing else top or 0,
+            density=density or figure is not None,
+            rtol=rtol,
+            max_probes=max_probes,
+            progress=progress,
+        )
+    if figure is not None:
+        _draw(summary, loss, figure)
+    if json_output:
+        _console.print_json({"loss": loss, "split": split} | summary.record())
+    else:
+        _print(summary, loss, split, figure)
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """Which samples are measured, and where: the first `samples` of a split, `batch` at a time."""
+
+    split: str
+    data: Path | None
+    samples: int
+    batch: int
+    device: str
+
+
+def _from_run(run: Path, part: Part) -> tuple[nn.Module, list]:
     from focalcal_papers.training import RunFolder, load_splits
     from focalcal_papers.training.distributed import choose_device
     from focalcal_papers.training.session import Session
 
     folder = RunFolder.open(run)
-    source = data or folder.provenance.get("data_dir")
-    place = choose_device(device)
+    source = part.data or folder.provenance.get("data_dir")
+    place = choose_device(part.device)
     session = Session.opened(folder, load_splits(folder.config, source), place)
     inputs, targets = [], []
-    for part in session.source.evaluation(split, samples):
-        inputs.append(part.inputs)
-        targets.append(part.targets)
-    return session.model, _cut(inputs, targets, batch)
+    for found in session.source.evaluation(part.split, part.samples):
+        inputs.append(found.inputs)
+        targets.append(found.targets)
+    return session.model, _cut(inputs, targets, part.batch)
 
 
 def _from_files(
-    model: str,
-    weights: Path | None,
-    dataset: str,
-    data: Path | None,
-    normalisation: str,
-    split: str,
-    samples: int,
-    batch: int,
-    device: str,
+    model: str, weights: Path | None, dataset: str, normalisation: str, part: Part
 ) -> tuple[nn.Module, list]:
     import torch
 
@@ -142,19 +140,19 @@ def _from_files(
         raise InputError("expected --weights with --model, got none; curvature is of trained ones")
     if normalisation not in ("own", "imagenet"):
         raise InputError(f"expected --normalise 'own' or 'imagenet', got {normalisation!r}")
-    splits = load(dataset, data)
+    splits = load(dataset, part.data)
     shape = {"input_shape": splits.input_shape} if "input_shape" in model_settings(model) else {}
-    place = choose_device(device)
+    place = choose_device(part.device)
     network = load_weights(make_model(model, splits.n_classes, **shape), weights).to(place)
-    part = splits.parts()[split]
-    if not isinstance(part.inputs, torch.Tensor):
+    found = splits.parts()[part.split]
+    if not isinstance(found.inputs, torch.Tensor):
         raise InputError(f"expected a data set of tensors, got {dataset!r}; pass a run folder")
-    count = samples or len(part)
-    x, y = part.inputs[:count], part.labels[:count]
+    count = part.samples or len(found)
+    x, y = found.inputs[:count], found.labels[:count]
     if x.dtype == torch.uint8:
         imagenet = (torch.tensor(IMAGENET_MEAN), torch.tensor(IMAGENET_STD))
         x = normalise(x, *((splits.mean, splits.std) if normalisation == "own" else imagenet))
-    return network, _cut([x.to(place)], [y.to(place)], batch)
+    return network, _cut([x.to(place)], [y.to(place)], part.batch)
 
 
 def _cut(inputs: list, targets: list, batch: int) -> list:
@@ -164,29 +162,6 @@ def _cut(inputs: list, targets: list, batch: int) -> list:
     if not all(isinstance(x, torch.Tensor) for x in inputs):
         return list(zip(inputs, targets))
     return [pair for x, y in zip(inputs, targets) for pair in zip(x.split(batch), y.split(batch))]
-
-
-@contextlib.contextmanager
-def _progress() -> Iterator[Callable[[str, float], None]]:
-    """A function of (part of the work, fraction done): a bar each, on stderr, on a terminal."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-    from focalcal.cli._console import is_quiet
-
-    console = Console(stderr=True, quiet=is_quiet())
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    tasks: dict[str, Any] = {}
-    with Progress(
-        *columns, console=console, transient=True, disable=not console.is_terminal
-    ) as bar:
-
-        def tell(part: str, fraction: float) -> None:
-            if part not in tasks:
-                tasks[part] = bar.add_task(part, total=1.0)
-            bar.update(tasks[part], completed=fraction)
-
-        yield tell
 
 
 def _draw(summary: CurvatureSummary, loss: str, path: Path) -> None:
@@ -205,8 +180,6 @@ def _draw(summary: CurvatureSummary, loss: str, path: Path) -> None:
 
 def _print(summary: CurvatureSummary, loss: str, split: str, figure: Path | None) -> None:
     from rich.table import Table
-
-    from focalcal.cli._console import out
 
     table = Table(
         title=f"Hessian of {loss}: {summary.n_parameters:,} parameters, "
@@ -233,6 +206,6 @@ def _print(summary: CurvatureSummary, loss: str, split: str, figure: Path | None
         table.add_row("mean eigenvalue", f"{mean:.5g}", f"± {error:.2g}", "from the density")
         nodes = summary.density.nodes
         table.add_row("spectrum", f"{nodes.min():.5g}", f"to {nodes.max():.5g}", "")
-    out().print(table)
+    _console.out().print(table)
     if figure is not None:
-        out().print(f"figure: {figure}")
+        _console.out().print(f"figure: {figure}")

@@ -14,63 +14,65 @@ if TYPE_CHECKING:
 
 
 def register(app: typer.Typer) -> None:
-    @app.command()
-    def reproduce(
-        names: Annotated[
-            list[str] | None,
-            typer.Argument(metavar="[NAME]...", help="E.g. ie/table1, 'fts/*', all; see --list."),
-        ] = None,
-        list_names: Annotated[bool, typer.Option("--list", help="Name what there is.")] = False,
-        scale: Annotated[
-            str, typer.Option(help="smoke (CPU), lite (a GPU, minutes) or paper.")
-        ] = "smoke",
-        data: Annotated[Path | None, typer.Option(help="Folder of data and predictions.")] = None,
-        out: Annotated[Path, typer.Option(help="Result store to write to.")] = Path("results"),
-        only: Annotated[
-            str, typer.Option(metavar="TEXT", help="Only recipes whose label contains this.")
-        ] = "",
-        add: Annotated[
-            list[Path] | None,
-            typer.Option(metavar="RUN_DIR", help="Keep a finished run folder in the store."),
-        ] = None,
-        report: Annotated[
-            Path | None, typer.Option(metavar="FILE.md", help="Write the document of the store.")
-        ] = None,
-        device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 ...")] = "auto",
-        json_output: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    ) -> None:
-        """Reproduce tables and figures of the papers, beside the papers' own values.
+    app.command()(reproduce)
 
-        Runs are kept under --out and shared between names; what is finished is not run again.
-        """
-        from focalcal._files import check_suffix
-        from focalcal.cli._console import print_json, working
-        from focalcal_papers.experiments import EXPERIMENTS, Run, Store
-        from focalcal_papers.experiments import reproduce as run_experiment
 
-        if not (names or list_names or add or report):
-            raise InputError("expected a NAME, --list, --add RUN_DIR or --report FILE.md; got none")
-        if report is not None:
-            check_suffix(report, (".md",))
-        if list_names:
-            _list(json_output)
-            return
-        store = Store(out)
-        for folder in add or []:
-            typer.echo(f"kept: {store.add(Run.from_folder(folder))}", err=json_output)
-        records = []
-        for name in _chosen(names or [], list(EXPERIMENTS)):
-            with working(name):
-                options = {"data": data, "device": device, "only": only, "tell": _tell}
-                result = run_experiment(EXPERIMENTS[name], scale, out, **options)
-            records.append(result.to_dict())
-            if not json_output:
-                _print(result, EXPERIMENTS[name].title)
-        if report is not None:
-            _write_report(report, store, data)
-            typer.echo(f"report: {report}", err=json_output)
-        if json_output and records:
-            print_json(records if len(records) > 1 else records[0])
+def reproduce(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[NAME]...", help="E.g. ie/table1, 'fts/*', all; see --list."),
+    ] = None,
+    list_names: Annotated[bool, typer.Option("--list", help="Name what there is.")] = False,
+    scale: Annotated[
+        str, typer.Option(help="smoke (CPU), lite (a GPU, minutes) or paper.")
+    ] = "smoke",
+    data: Annotated[Path | None, typer.Option(help="Folder of data and predictions.")] = None,
+    out: Annotated[Path, typer.Option(help="Result store to write to.")] = Path("results"),
+    only: Annotated[
+        str, typer.Option(metavar="TEXT", help="Only recipes whose label contains this.")
+    ] = "",
+    add: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="RUN_DIR", help="Keep a finished run folder in the store."),
+    ] = None,
+    report: Annotated[
+        Path | None, typer.Option(metavar="FILE.md", help="Write the document of the store.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 ...")] = "auto",
+    json_output: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Reproduce tables and figures of the papers, beside the papers' own values.
+
+    Runs are kept under --out and shared between names; what is finished is not run again.
+    """
+    from focalcal._files import check_suffix
+    from focalcal.cli._console import print_json, working
+    from focalcal_papers.experiments import EXPERIMENTS, Run, Store
+    from focalcal_papers.experiments import reproduce as run_experiment
+
+    if not (names or list_names or add or report):
+        raise InputError("expected a NAME, --list, --add RUN_DIR or --report FILE.md; got none")
+    if report is not None:
+        check_suffix(report, (".md",))
+    if list_names:
+        _list(json_output)
+        return
+    store = Store(out)
+    for folder in add or []:
+        typer.echo(f"kept: {store.add(Run.from_folder(folder))}", err=json_output)
+    records = []
+    for name in _chosen(names or [], list(EXPERIMENTS)):
+        with working(name):
+            options = {"data": data, "device": device, "only": only, "tell": _tell}
+            result = run_experiment(EXPERIMENTS[name], scale, out, **options)
+        records.append(result.to_dict())
+        if not json_output:
+            _print(result, EXPERIMENTS[name].title)
+    if report is not None:
+        _write_report(report, store, data)
+        typer.echo(f"report: {report}", err=json_output)
+    if json_output and records:
+        print_json(records if len(records) > 1 else records[0])
 
 
 def _write_report(report: Path, store: Store, data: Path | None) -> None:

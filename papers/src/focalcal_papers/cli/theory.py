@@ -32,8 +32,8 @@ def theory(
         return
     from focalcal_papers import theory_page as page
 
-    with _console.progress("theory") as tick:
-        path = page.write(output, tick)
+    with _console.progress("theory") as progress:
+        path = page.write(output, progress)
     _console.out().print(
         f"{path} ({path.stat().st_size / 1e6:.1f} MB)", markup=False, soft_wrap=True
     )

@@ -7,96 +7,108 @@ from typing import Annotated, Any
 
 import typer
 
+from focalcal.cli import _console
 from focalcal.errors import InputError, MissingExtraError
 
 
 def register(app: typer.Typer) -> None:
-    @app.command()
-    def train(
-        recipes: Annotated[
-            list[Path] | None, typer.Argument(metavar="[RECIPE.toml]...", show_default=False)
-        ] = None,
-        dataset: Annotated[str | None, typer.Option(help="Data set, e.g. cifar10.")] = None,
-        model: Annotated[str | None, typer.Option(help="Network, e.g. resnet18.")] = None,
-        loss: Annotated[str | None, typer.Option(help="Loss, e.g. flsd-53.")] = None,
-        epochs: Annotated[int | None, typer.Option(help="Length; the schedule scales.")] = None,
-        batch_size: Annotated[int | None, typer.Option()] = None,
-        lr: Annotated[float | None, typer.Option(help="Learning rate.")] = None,
-        weight_decay: Annotated[float | None, typer.Option()] = None,
-        reduction: Annotated[str | None, typer.Option(help="Loss: mean or sum.")] = None,
-        clip_norm: Annotated[
-            float | None, typer.Option(help="Largest gradient norm; 0: no clipping.")
-        ] = None,
-        precision: Annotated[str | None, typer.Option(help="float32 or bf16.")] = None,
-        seed: Annotated[int | None, typer.Option()] = None,
-        settings: Annotated[
-            list[str] | None,
-            typer.Option("--set", metavar="NAME=VALUE", help="Any setting of a recipe, in TOML."),
-        ] = None,
-        vary: Annotated[
-            list[str] | None,
-            typer.Option(metavar="NAME=A,B", help="A run for each value, e.g. loss=ce,fl-3."),
-        ] = None,
-        data: Annotated[Path | None, typer.Option(help="Folder of the data set.")] = None,
-        out: Annotated[
-            Path | None, typer.Option(help="Run folder; with several recipes their parent.")
-        ] = None,
-        device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 ...")] = "auto",
-        parallel: Annotated[int, typer.Option(help="So many runs side by side.")] = 1,
-        mps: Annotated[
-            bool, typer.Option("--mps", help="Let parallel runs share the GPU (NVIDIA MPS).")
-        ] = False,
-        stop_after: Annotated[
-            float | None,
-            typer.Option(metavar="SECONDS", help="Then save and pause; run again to continue."),
-        ] = None,
-        tensorboard: Annotated[bool, typer.Option("--tensorboard")] = False,
-        json_output: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    ) -> None:
-        """Train a model; the same command continues a run that was interrupted."""
-        named = {
-            "dataset": dataset,
-            "model": model,
-            "loss": loss,
-            "epochs": epochs,
-            "batch_size": batch_size,
-            "lr": lr,
-            "weight_decay": weight_decay,
-            "reduction": reduction,
-            "clip_norm": clip_norm,
-            "precision": precision,
-            "seed": seed,
-        }
-        changes = {name: value for name, value in named.items() if value is not None}
-        changes |= dict(_parse_setting(text) for text in settings or [])
-        try:
-            from focalcal_papers.training import parallel as side_by_side
-            from focalcal_papers.training.loop import train as run
-        except ModuleNotFoundError as error:
-            raise MissingExtraError(error.name or "torch", "torch", "training") from error
-        from focalcal.cli._console import is_quiet
+    app.command()(train)
 
-        by_name = _varied(_configs(recipes or [], changes), vary or [])
-        configs, folders = list(by_name.values()), _folders(list(by_name), out)
-        if len(configs) > 1:
-            options = {"device": device, "stop_after": stop_after}
-            states = side_by_side.train_many(
-                configs, data, folders, at_once=parallel, mps=mps, **options
-            )
-            _print(states, json_output)
-            if any(state["state"] == "failed" for state in states):
-                raise typer.Exit(1)
-            return
-        result = run(
-            configs[0],
-            data,
-            folders[0],
-            device=device,
-            stop_after=stop_after,
-            progress=not (json_output or is_quiet()),
-            tensorboard=tensorboard,
-        )
-        _print([side_by_side.summary(result.folder)], json_output)
+
+def train(
+    recipes: Annotated[
+        list[Path] | None, typer.Argument(metavar="[RECIPE.toml]...", show_default=False)
+    ] = None,
+    dataset: Annotated[str | None, typer.Option(help="Data set, e.g. cifar10.")] = None,
+    model: Annotated[str | None, typer.Option(help="Network, e.g. resnet18.")] = None,
+    loss: Annotated[str | None, typer.Option(help="Loss, e.g. flsd-53.")] = None,
+    epochs: Annotated[int | None, typer.Option(help="Length; the schedule scales.")] = None,
+    batch_size: Annotated[int | None, typer.Option()] = None,
+    lr: Annotated[float | None, typer.Option(help="Learning rate.")] = None,
+    weight_decay: Annotated[float | None, typer.Option()] = None,
+    reduction: Annotated[str | None, typer.Option(help="Loss: mean or sum.")] = None,
+    clip_norm: Annotated[
+        float | None, typer.Option(help="Largest gradient norm; 0: no clipping.")
+    ] = None,
+    precision: Annotated[str | None, typer.Option(help="float32 or bf16.")] = None,
+    seed: Annotated[int | None, typer.Option()] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="Any setting of a recipe, in TOML."),
+    ] = None,
+    vary: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=A,B", help="A run for each value, e.g. loss=ce,fl-3."),
+    ] = None,
+    data: Annotated[Path | None, typer.Option(help="Folder of the data set.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Run folder; with several recipes their parent.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 ...")] = "auto",
+    parallel: Annotated[int, typer.Option(help="So many runs side by side.")] = 1,
+    mps: Annotated[
+        bool, typer.Option("--mps", help="Let parallel runs share the GPU (NVIDIA MPS).")
+    ] = False,
+    stop_after: Annotated[
+        float | None,
+        typer.Option(metavar="SECONDS", help="Then save and pause; run again to continue."),
+    ] = None,
+    tensorboard: Annotated[bool, typer.Option("--tensorboard")] = False,
+    json_output: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Train a model; the same command continues a run that was interrupted."""
+    _training()  # without torch not even a recipe can be read
+    changes = _given(
+        dataset=dataset,
+        model=model,
+        loss=loss,
+        epochs=epochs,
+        batch_size=batch_size,
+        lr=lr,
+        weight_decay=weight_decay,
+        reduction=reduction,
+        clip_norm=clip_norm,
+        precision=precision,
+        seed=seed,
+    )
+    changes |= dict(_parse_setting(text) for text in settings or [])
+    configs = _varied(_configs(recipes or [], changes), vary or [])
+    where = {"data_dir": data, "device": device, "stop_after": stop_after}
+    if len(configs) > 1:
+        states = _side_by_side(configs, out, at_once=parallel, mps=mps, **where)
+    else:
+        shown = not (json_output or _console.is_quiet())
+        states = [_alone(configs, out, progress=shown, tensorboard=tensorboard, **where)]
+    _print(states, json_output)
+    if any(state["state"] == "failed" for state in states):
+        raise typer.Exit(1)
+
+
+def _given(**options: Any) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _side_by_side(configs: dict[str, Any], out: Path | None, **options: Any) -> list[dict]:
+    """Train several runs; their summaries, that of a failed run among them."""
+    parallel, _ = _training()
+    folders = [(out or Path("runs")) / name for name in configs]
+    return parallel.train_many(list(configs.values()), folders=folders, **options)
+
+
+def _alone(configs: dict[str, Any], out: Path | None, **options: Any) -> dict[str, Any]:
+    """Train one run; its summary."""
+    parallel, loop = _training()
+    ((name, config),) = configs.items()
+    result = loop.train(config, run_dir=out or Path("runs") / name, **options)
+    return parallel.summary(result.folder)
+
+
+def _training() -> tuple[Any, Any]:
+    try:
+        from focalcal_papers.training import loop, parallel
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(error.name or "torch", "torch", "training") from error
+    return parallel, loop
 
 
 def _parse_setting(text: str) -> tuple[str, Any]:
@@ -153,19 +165,11 @@ def _varied(configs: dict[str, Any], vary: list[str]) -> dict[str, Any]:
     return configs
 
 
-def _folders(names: list[str], out: Path | None) -> list[Path]:
-    if len(names) == 1 and out is not None:
-        return [out]
-    return [(out or Path("runs")) / name for name in names]
-
-
 def _print(states: list[dict[str, Any]], as_json: bool) -> None:
     from rich.table import Table
 
-    from focalcal.cli._console import out, print_json
-
     if as_json:
-        print_json(states if len(states) > 1 else states[0])
+        _console.print_json(states if len(states) > 1 else states[0])
         return
     table = Table("run", "state", "epoch", "seconds", "test error %", "test NLL", "test ECE %")
     table.columns[0].no_wrap = True
@@ -178,7 +182,7 @@ def _print(states: list[dict[str, Any]], as_json: bool) -> None:
         epoch = f"{state.get('epoch', 0)}/{state.get('epochs', '?')}"
         seconds = f"{state.get('seconds', 0):.1f}"
         table.add_row(state["run"], state["state"], epoch, seconds, *numbers)
-    out().print(table)
+    _console.out().print(table)
     for state in states:
         if state.get("message"):
             typer.echo(f"{state['run']}: {state['message']}", err=True)

@@ -22,21 +22,21 @@ _LEAD = (
 )
 
 
-def write(path: str | Path, tick: Callable[[float], None] | None = None) -> Path:
+def write(path: str | Path, progress: Callable[[float], None] | None = None) -> Path:
     """Write the page, whole or not at all."""
     path = check_suffix(path, (".html", ".htm"))
-    write_text(path, render(tick))
+    write_text(path, render(progress))
     return path
 
 
-def render(tick: Callable[[float], None] | None = None) -> str:
-    """The whole page as text; `tick` hears the fraction done."""
+def render(progress: Callable[[float], None] | None = None) -> str:
+    """The whole page as text; `progress` is called with the fraction done."""
     started = time.perf_counter()
-    say = tick or (lambda _: None)
+    report = progress or (lambda _: None)
     found = errata.errata()
-    say(0.5)
+    report(0.5)
     by_id = {f.id.removeprefix("fig-"): f for f in figures.everything()}
-    say(0.95)
+    report(0.95)
     drawn: list[Figure] = []
     body = [
         page.section(

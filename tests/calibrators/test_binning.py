@@ -11,8 +11,15 @@ from scipy.special import expit
 from sklearn.isotonic import IsotonicRegression
 
 from focalcal.bins import bin_index, equal_mass_edges
-from focalcal.calibrators import BayesianBinning, HistogramBinning, IsotonicCalibration
+from focalcal.calibrators import (
+    BayesianBinning,
+    HistogramBinning,
+    IsotonicCalibration,
+    make,
+    to_onnx,
+)
 from focalcal.calibrators._piecewise import check_shapes, evaluate, pack
+from focalcal.calibrators.binning import without_rounding
 from focalcal.errors import InputError
 
 
@@ -147,3 +154,45 @@ def test_settings_that_make_no_sense_are_refused(scores):
         HistogramBinning(bins=0).fit(*scores)
     with pytest.raises(InputError, match="expected 2\\^m - 1 edges per column, got 4"):
         check_shapes(np.zeros((1, 4)), 1, 2)
+
+
+def forest_scores(n=600, k=3, trees=20):
+    """Log-probabilities as a random forest votes: few distinct values, equal but for rounding."""
+    rng = np.random.default_rng(k)
+    p = rng.dirichlet(np.full(k, 0.7), size=n)
+    votes = np.stack([rng.multinomial(trees, row) for row in p]) / trees
+    z = np.log(np.maximum(votes, 1e-6))
+    y = (p.cumsum(axis=1) < rng.random((n, 1))).sum(axis=1)
+    return z - np.log(np.exp(z).sum(axis=1, keepdims=True)), np.minimum(y, k - 1)
+
+
+@pytest.mark.parametrize("k", [2, 3, 5])
+@pytest.mark.parametrize("method", ["histogram", "bbq", "isotonic"])
+@pytest.mark.parametrize("scheme", ["balanced", "equal-width"])
+def test_tied_scores_fall_into_the_same_bin_in_every_precision(k, method, scheme):
+    """Edges lay on scores: rounding moved probabilities by up to 0.2."""
+    pytest.importorskip("onnx")
+    if method != "histogram" and scheme == "equal-width":
+        pytest.skip("has no scheme")
+    z, y = forest_scores(k=k)
+    calibrator = make(method, **({"scheme": scheme, "bins": 10} if method == "histogram" else {}))
+    expected = calibrator.fit(z, y).predict_proba(z)
+    tolerance = 1e-6 if method != "isotonic" else 1e-3  # steep lines between close scores
+    np.testing.assert_allclose(calibrator.predict_proba(z + 7.3), expected, atol=1e-9)
+    single = z.astype(np.float32)
+    np.testing.assert_allclose(calibrator.predict_proba(single), expected, atol=tolerance)
+    for dtype, compute in (("float64", "float64"), ("float32", "float64"), ("float32", "float32")):
+        model = to_onnx.build(calibrator, dtype=dtype, compute=compute)
+        got = to_onnx._run(model, z.astype(dtype))
+        np.testing.assert_allclose(got, expected, atol=tolerance)
+    again = calibrator.fit(single, y).predict_proba(z)
+    np.testing.assert_allclose(again, expected, atol=tolerance)
+
+
+def test_scores_that_differ_by_rounding_are_one_score():
+    s = np.array([2.0, 0.1, np.nextafter(0.1, 1), 2.0 * (1 + 1e-7), -3.0])
+    np.testing.assert_array_equal(without_rounding(s), [2.0, 0.1, 0.1, 2.0, -3.0])
+    continuum = np.linspace(0, 1, 1_000_001)  # each within rounding of the next
+    np.testing.assert_array_equal(without_rounding(continuum), continuum)
+    tiny = np.array([1e-9, 2e-9, 3e-9])
+    np.testing.assert_array_equal(without_rounding(tiny), tiny)

@@ -6,10 +6,16 @@ import numpy as np
 import pytest
 import scipy.special
 
-from focalcal.calibrators import FocalCalibration, FocalTemperatureScaling, TemperatureScaling
+from focalcal._arrays import softmax
+from focalcal.calibrators import (
+    FocalCalibration,
+    FocalTemperatureScaling,
+    TemperatureScaling,
+    make,
+)
 from focalcal.calibrators._bin_errors import bin_errors
 from focalcal.calibrators._focal_nll import NllScores, focal_nll
-from focalcal.calibrators._grid import Path, Point, TopScores
+from focalcal.calibrators._grid import Path, Point, TopScores, grid_search
 from focalcal.calibrators._odds import log_odds
 from focalcal.calibrators.base import FitData
 from focalcal.calibrators.focal import GAMMAS
@@ -289,3 +295,38 @@ def test_bad_settings_are_refused(params):
 def test_bad_gamma_is_refused():
     with pytest.raises(InputError, match="gamma"):
         FocalCalibration(gamma=-1.0).fit([[0.0, 1.0]], [1])
+
+
+@pytest.mark.filterwarnings("ignore::focalcal.errors.FitWarning")
+@pytest.mark.parametrize("method", ["temperature", "focal-temperature"])
+@pytest.mark.parametrize("objective", ["ece", "adaptive_ece"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_fitted_error_is_that_of_the_probabilities_on_tied_logits(
+    calibrated_data, method, objective, dtype
+):
+    """Rounding decides on which side of an edge tied confidences lie: it must be the same one."""
+    for k in (2, 3, 5):
+        z, y = calibrated_data(1500, k, seed=k)
+        z = np.round(2 * z).astype(dtype)
+        calibrator = make(method, objective=objective, temperatures=COARSE).fit(z, y)
+        proba = calibrator.predict_proba(z)
+        np.testing.assert_array_equal(proba.argmax(axis=1), z.argmax(axis=1))
+        measured = METRICS[objective](y, proba)
+        assert calibrator.diagnostics_.after == pytest.approx(measured, abs=1e-12)
+        before = METRICS[objective](y, softmax(z))
+        assert calibrator.diagnostics_.before == pytest.approx(before, abs=1e-6)
+
+
+@pytest.mark.parametrize("seed", [20, 29, 43, 56])
+def test_no_saturated_point_of_the_grid_is_pruned(seed):
+    """Confidences that are 1 in float64 tie, although their log-odds differ."""
+    rng = np.random.default_rng(seed)
+    z = 25 * rng.normal(size=(20, 2))
+    y = np.argmax(z / 25 + rng.gumbel(size=z.shape), axis=1)
+    gammas, temperatures = (-0.5, 0.25, 0.5), np.arange(1, 31) / 100
+    scores = TopScores(FitData(z, y, None), "adaptive_ece", 15)
+    pairs = [(g, float(t)) for g in gammas for t in temperatures]
+    errors = scores.exact(pairs)
+    best = grid_search(scores, gammas, temperatures)
+    assert (best.gamma, best.temperature) == pairs[int(np.argmin(errors))]
+    assert best.after == errors.min()

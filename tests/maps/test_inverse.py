@@ -101,6 +101,26 @@ def test_inverse_minimises_the_focal_risk(gamma):
     assert focal_risk(p, inverse_focal_map(p, gamma), gamma) <= best.fun + 1e-14
 
 
+@pytest.mark.parametrize("gamma", [-0.99, -0.5, 0.5, 3.0, 100.0])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_tied_classes_stay_tied_and_on_top(gamma, dtype):
+    """Rounding put another of several equal classes first."""
+    rng = np.random.default_rng(0)
+    for k in (2, 3, 10, 100):
+        z = np.round(2 * rng.normal(size=(300, k))).astype(dtype)
+        top = z == z.max(1, keepdims=True)
+        p = np.exp(z - z.max(1, keepdims=True))
+        p /= p.sum(1, keepdims=True)
+        for got in (
+            focal_log_map(z, gamma),
+            inverse_focal_log_map(z, gamma),
+            focal_map(p, gamma),
+            inverse_focal_map(p, gamma),
+            focal_log_map(torch.as_tensor(z), gamma).numpy(),
+        ):
+            np.testing.assert_array_equal(got == got.max(1, keepdims=True), top)
+
+
 def test_argmax_is_kept():
     p = np.random.default_rng(6).dirichlet(np.ones(7), size=300)
     for gamma in GAMMAS:

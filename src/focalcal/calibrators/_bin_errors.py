@@ -10,6 +10,10 @@ import numpy as np
 from focalcal._arrays import Array, is_torch, namespace, to_numpy
 from focalcal.bins import equal_width_edges, quantile_positions
 
+CERTAIN = 38.0
+"""Log-odds from here on are confidence 1 in float64."""
+RESOLUTION = 2.3e-16
+
 
 def bin_errors(
     odds: Array,
@@ -22,10 +26,11 @@ def bin_errors(
     """ECE or equal-mass ECE of each row, and how far off it can be.
 
     odds: (m, N) float32 log-odds of the top class, each within epsilon (m,)·(1+|L|); correct:
-    (N,) bool; weights: (N,) or None. Binning by log-odds is binning by confidence, with full
-    resolution near one.
+    (N,) bool; weights: (N,) or None. Binning by log-odds is binning by confidence, as far as
+    float64 tells confidences apart.
     """
     xp = namespace(odds)
+    odds = xp.clip(odds, max=CERTAIN)
     n = odds.shape[1]
     if weights is None:
         # Correctness rides in the last bit of the sort key: no index array, a third of the time.
@@ -47,9 +52,15 @@ def bin_errors(
         edges = _like(edges, key)
     else:
         edges = xp.take_along_axis(key, _quantiles(mass, key, bins), axis=1)
-    reach = _like(epsilon[:, None], key) * (1 + xp.abs(edges))
+    # dp = p(1−p)·dL: this far apart two log-odds may still be the same confidence in float64
+    reach = _like(epsilon[:, None], key) * (1 + xp.abs(edges)) + RESOLUTION * xp.exp(edges)
     low, cut, high = (_search(key, e) for e in (edges - reach, edges, edges + reach))
-    unsure = to_numpy(xp.sum(high - low, axis=1)) - (0 if objective == "ece" else bins - 1)
+    # Scores that are certain are ties; only those below them may or may not tie with them.
+    below = _search(key, _like(np.full((key.shape[0], 1), CERTAIN - 1e-4), key))
+    high = xp.where(edges < CERTAIN, high, xp.maximum(below, low))
+    unsure = to_numpy(xp.sum(high - low, axis=1))
+    if objective != "ece":
+        unsure = unsure - to_numpy(xp.sum(xp.astype(edges < CERTAIN, xp.int64), axis=1))
 
     errors = to_numpy(xp.sum(xp.abs(_between(gaps, cut)), axis=1)) / total
     # A shifted confidence moves the error by at most itself (σ'(L)(1+|L|) < 0.4); a sample that

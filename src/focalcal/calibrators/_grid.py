@@ -22,6 +22,7 @@ from focalcal._blocks import map_blocks
 from focalcal.calibrators._bin_errors import bin_errors, sigmoid
 from focalcal.calibrators._odds import Point, log_odds
 from focalcal.calibrators._panels import Interpolated, Panel, Stretch, make_panels, product
+from focalcal.calibrators._rows import map_rows
 from focalcal.calibrators.base import FitData
 
 PANEL = math.log(10) / 2
@@ -108,11 +109,23 @@ class TopScores:
             points = [Point(t, tuple(pairs[i][0] for i in own)) for t, own in part]
             odds = to_numpy(log_odds(self.logits, points, double=True))
             for i, row in zip([i for _, own in part for i in own], odds):
-                out[i] = self._error(row, correct, weights)
+                out[i] = self._error(1.0 / (1.0 + np.exp(-row)), correct, weights)
         return out
 
-    def _error(self, odds: np.ndarray, correct: np.ndarray, weights: np.ndarray | None) -> float:
-        confidence = 1.0 / (1.0 + np.exp(-odds))
+    def measured(self, log_proba: Callable[[Array], Array]) -> float:
+        """The calibration error of a map's probabilities, as a metric sees them."""
+        xp = namespace(self.logits)
+
+        def block(rows: slice) -> np.ndarray:
+            return to_numpy(xp.max(xp.exp(log_proba(self.logits[rows])), axis=1))
+
+        weights = None if self.weights is None else to_numpy(self.weights)
+        confidence = np.concatenate(map_rows(block, self.logits))
+        return self._error(confidence, to_numpy(self.correct), weights)
+
+    def _error(
+        self, confidence: np.ndarray, correct: np.ndarray, weights: np.ndarray | None
+    ) -> float:
         if self.objective == "ece":
             edges = _bins.equal_width_edges(self.bins)
         else:
@@ -145,7 +158,8 @@ class TopScores:
             errors, slack = bin_errors(
                 odds, self.correct, self.weights, self.objective, self.bins, epsilon
             )
-            low[points], high[points] = errors - slack, errors + slack
+            low[points] = np.maximum(low[points], errors - slack)
+            high[points] = errors + slack
 
         def run(work: Callable[[np.ndarray], None], points: np.ndarray) -> None:
             map_blocks(lambda part: work(points[part]), len(points), found.rows)

@@ -1,32 +1,30 @@
 """Isotonic regression, histogram binning and Bayesian binning: maps made of flat pieces.
 
-Bins lie on probabilities, edges are kept in log-odds, half-way to the next sample, so that the
-last bit of an exponential moves no sample across an edge in another library or precision.
+Scores that differ only by rounding count as equal, and edges lie half-way between distinct scores,
+so that every precision and library puts a sample into the same bin.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, ClassVar
 
 import numpy as np
-from scipy.special import betaln
+from scipy.special import betaln, expit
 from sklearn.isotonic import IsotonicRegression
 
 from focalcal._arrays import Array
-from focalcal.bins import (
-    bin_samples,
-    check_bins,
-    equal_mass_edges,
-    equal_width_edges,
-    quantile_positions,
-)
-from focalcal.calibrators._columns import Column, ColumnCalibrator, each, softplus
+from focalcal.bins import bin_samples, check_bins, equal_width_edges, quantile_positions
+from focalcal.calibrators._columns import Column, ColumnCalibrator, each
 from focalcal.calibrators._piecewise import check_shapes, evaluate, pack
 from focalcal.errors import InputError
 
 SCHEMES = ("balanced", "equal-mass", "equal-width")
 OCCAM_WINDOW = 1e-4
 """Binnings less likely than this share of the best one are left out of the average."""
+_SURE = 1e-15  # the middle of a bin of scores that are certain in float64
+ROUNDING = 1e-5
+"""Log-odds closer than this, relative to their size, may be the same score in another precision."""
 
 
 class _Pieces(ColumnCalibrator):
@@ -42,7 +40,11 @@ class _Pieces(ColumnCalibrator):
         raise NotImplementedError
 
     def _fit_columns(self, columns: list[Column]) -> dict[str, Any]:
-        self.edges_, self.pieces_ = pack(*map(list, zip(*each(self._fit_column, columns))))
+        def fit(column: Column) -> tuple[np.ndarray, np.ndarray]:
+            log_odds = without_rounding(column.log_odds)
+            return self._fit_column(dataclasses.replace(column, log_odds=log_odds))
+
+        self.edges_, self.pieces_ = pack(*map(list, zip(*each(fit, columns))))
         return {}
 
     def _calibrate(self, log_odds: Array) -> Array:
@@ -136,19 +138,22 @@ class HistogramBinning(_Pieces):
             raise InputError(f"expected scheme in {SCHEMES}, got {self.scheme!r}")
 
     def _fit_column(self, column: Column) -> tuple[np.ndarray, np.ndarray]:
-        p = np.exp(-softplus(-column.log_odds))
-        if self.scheme != "equal-width":
-            mass = column.balanced if self.scheme == "balanced" else column.weights
-            edges = equal_mass_edges(p, self.bins, mass)
-            order = np.argsort(column.log_odds)
-            cuts = _between(column.log_odds[order], p[order], edges[1:-1])
-        else:
-            edges = equal_width_edges(self.bins)
+        edges = equal_width_edges(self.bins)
+        if self.scheme == "equal-width":
             cuts = _logit(edges[1:-1])
-        counted = bin_samples(p, column.hits, edges, column.weights)
+            cuts = cuts + ROUNDING / 2 * (1 + np.abs(cuts))  # a score on an edge is clearly below
+        else:
+            mass = column.balanced if self.scheme == "balanced" else column.weights
+            order = np.argsort(column.log_odds, kind="stable")
+            s = column.log_odds[order]
+            cuts = _middle(s, _ends(s, quantile_positions(np.cumsum(mass[order]), self.bins)))
+        counted = bin_samples(
+            column.log_odds, column.hits, [-np.inf, *cuts, np.inf], column.weights
+        )
         values = (counted.correct_sums + column.prior) / (counted.counts + 1)
-        middle = np.clip((edges[:-1] + edges[1:]) / 2, column.floor, column.ceiling)
-        values = np.where(counted.counts > 0, values, middle)
+        if self.scheme == "equal-width":
+            middle = np.clip((edges[:-1] + edges[1:]) / 2, column.floor, column.ceiling)
+            values = np.where(counted.counts > 0, values, middle)
         return _steps(cuts, values)
 
 
@@ -182,21 +187,23 @@ class BayesianBinning(_Pieces):
 
     def _fit_column(self, column: Column) -> tuple[np.ndarray, np.ndarray]:
         order = np.argsort(column.log_odds, kind="stable")
-        s, w = column.log_odds[order], column.weights[order]
-        p = np.exp(-softplus(-s))
-        models, scores = _binnings(p, column.hits[order], w)
+        s = column.log_odds[order]
+        models, scores = _binnings(s, column.hits[order], column.weights[order])
         share = np.exp(np.array(scores) - max(scores))
         kept = [(m, a) for m, a in zip(models, share) if a >= OCCAM_WINDOW]
-        inner = np.unique(np.concatenate([edges for (edges, _), _ in kept]))
-        upper = np.append(inner, 1.0)  # a piece lies in the bin that its upper edge lies in
-        values = sum(a * v[np.searchsorted(edges, upper, side="left")] for (edges, v), a in kept)
-        return _steps(_between(s, p, inner), values / sum(a for _, a in kept))
+        ends = np.unique(np.concatenate([ends for (ends, _), _ in kept]))
+        last = np.append(ends, len(s))  # a piece lies in the bin that its last sample lies in
+        values = sum(a * v[np.searchsorted(e, last, side="left")] for (e, v), a in kept)
+        return _steps(_middle(s, ends), values / sum(a for _, a in kept))
 
 
 def _binnings(
-    p: np.ndarray, hits: np.ndarray, weights: np.ndarray
+    s: np.ndarray, hits: np.ndarray, weights: np.ndarray
 ) -> tuple[list[tuple[np.ndarray, np.ndarray]], list[float]]:
-    """Inner edges and values of every binning of sorted p, and the log-likelihood of each."""
+    """Ends and values of the bins of every binning of sorted s, and the log-likelihood of each.
+
+    Ends are numbers of samples: a bin goes from one to the next, the last one has none.
+    """
     totals = np.concatenate([[0.0], np.cumsum(weights)])
     n_samples = max(1.0, float(totals[-1]))  # weight 2 is two samples
     root = n_samples ** (1 / 3)
@@ -204,26 +211,50 @@ def _binnings(
     models, scores, seen = [], [], set()
     most = int(np.ceil(min(n_samples, root * 10)))
     for bins in range(max(1, int(root / 10)), most + 1):
-        inner = np.unique(p[quantile_positions(totals[1:], bins)])
-        inner = inner[(inner > 0) & (inner < p[-1])]
-        if inner.tobytes() in seen:  # ties make sizes coincide; one binning has one vote
+        ends = _ends(s, quantile_positions(totals[1:], bins))
+        if ends.tobytes() in seen:  # ties make sizes coincide; one binning has one vote
             continue
-        seen.add(inner.tobytes())
-        cuts = np.concatenate([[0], np.searchsorted(p, inner, side="right"), [len(p)]])
+        seen.add(ends.tobytes())
+        cuts = np.concatenate([[0], ends, [len(s)]])
         n, n1 = np.diff(totals[cuts]), np.diff(ones[cuts])
-        edges = np.concatenate([[0.0], inner, [1.0]])
-        middle = (edges[:-1] + edges[1:]) / 2
+        edges = np.concatenate([[0.0], expit(_middle(s, ends)), [1.0]])
+        middle = np.clip((edges[:-1] + edges[1:]) / 2, _SURE, 1 - _SURE)
         strength = 2.0 / len(n)
         alpha, beta = strength * middle, strength * (1 - middle)
         scores.append(float(np.sum(betaln(n1 + alpha, n - n1 + beta) - betaln(alpha, beta))))
-        models.append((inner, (n1 + alpha) / (n + strength)))
+        models.append((ends, (n1 + alpha) / (n + strength)))
     return models, scores
 
 
-def _between(s: np.ndarray, p: np.ndarray, inner: np.ndarray) -> np.ndarray:
-    """Edges in log-odds half-way between the samples on both sides of edges in probability."""
-    after = np.searchsorted(p, inner, side="right")
-    return (s[after - 1] + s[after]) / 2
+def without_rounding(s: np.ndarray) -> np.ndarray:
+    """Scores (N,) where those that differ only by rounding are replaced by their smallest.
+
+    Groups of neighbours closer than ROUNDING are merged if all of the group fits into that
+    distance: a chain of close scores is a continuum, not one score.
+
+    >>> without_rounding(np.array([3.0, 1.0, 1.0 + 1e-12]))
+    array([3., 1., 1.])
+    """
+    order = np.argsort(s, kind="stable")
+    x = s[order]
+    least = ROUNDING * (np.abs(x) + min(1.0, float(np.abs(x).max())))
+    group = np.concatenate([[0], np.cumsum(np.diff(x) > least[1:])])
+    first = np.searchsorted(group, group, side="left")
+    last = np.searchsorted(group, group, side="right") - 1
+    out = np.empty_like(s)
+    out[order] = np.where(x[last] - x[first] <= least, x[first], x)
+    return out
+
+
+def _ends(s: np.ndarray, positions: np.ndarray) -> np.ndarray:
+    """How many of sorted s are up to each of the scores at `positions`, but for the largest."""
+    ends = np.unique(np.searchsorted(s, s[positions], side="right"))
+    return ends[ends < len(s)]
+
+
+def _middle(s: np.ndarray, ends: np.ndarray) -> np.ndarray:
+    """Edges half-way between the samples of sorted s on both sides of `ends`."""
+    return s[ends - 1] / 2 + s[ends] / 2
 
 
 def _steps(cuts: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

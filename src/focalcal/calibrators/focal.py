@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from focalcal._arrays import Array
+from focalcal._arrays import Array, log_softmax
 from focalcal._checks import check_gamma
 from focalcal.calibrators._focal_nll import NllScores, gradient_search
 from focalcal.calibrators._grid import TopScores, grid_search, line_search
@@ -157,7 +157,11 @@ class FocalTemperatureScaling(Calibrator):
         find = grid_search if search == "grid" else line_search
         best = find(scores, gammas, temperatures)
         self.gamma_, self.temperature_ = best.gamma, best.temperature
-        return best.outcome(self.objective, gammas=gammas, temperatures=temperatures)
+        outcome = best.outcome(self.objective, gammas=gammas, temperatures=temperatures)
+        if self.objective != "nll":
+            outcome["before"] = scores.measured(log_softmax)
+            outcome["after"] = scores.measured(self._log_proba)
+        return outcome
 
     def _fit_gradient(self, data: FitData) -> dict[str, Any]:
         low, high = (float(g) for g in self.gamma_range)

@@ -70,9 +70,14 @@ class TemperatureScaling(Calibrator):
         if self.objective == "nll":
             return self._fit_nll(data)
         temperatures = check_temperatures(self.temperatures, TEMPERATURES)
-        best = grid_search(TopScores(data, self.objective, self.bins), (0.0,), temperatures)
+        scores = TopScores(data, self.objective, self.bins)
+        best = grid_search(scores, (0.0,), temperatures)
         self.temperature_ = best.temperature
-        return best.outcome(self.objective, temperatures=temperatures)
+        return {
+            **best.outcome(self.objective, temperatures=temperatures),
+            "before": scores.measured(log_softmax),
+            "after": scores.measured(self._log_proba),
+        }
 
     def _fit_nll(self, data: FitData) -> dict[str, Any]:
         best = fit_inverse_temperature(data.logits, data.labels, data.weights)

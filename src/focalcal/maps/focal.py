@@ -179,7 +179,18 @@ def _log_map_rows(z: Array, gamma: float) -> Array:
     correction = _rounding((z_second, z_top), gap, spread, tail, second_to_top, gamma)
     weight = xp.exp(second_to_top) * (1 + correction)
     log_norm = xp.log1p(weight * xp.sum(xp.exp(below_second), axis=-1, keepdims=True))
-    return xp.where(is_top, -log_norm, below_second + (second_to_top - log_norm))
+    others = below_second + (second_to_top - log_norm)
+    return xp.where(is_top, -log_norm, _not_above(others, -log_norm, z == z_top))
+
+
+def _not_above(values: Array, top: Array, tied: Array) -> Array:
+    """`values` where rounding puts none above the top class's value, and ties exactly on it.
+
+    Gradients stay those of `values`.
+    """
+    xp = namespace(values)
+    missing = detach(top) - detach(values)
+    return values + xp.where(tied | (missing < 0), missing, xp.zeros_like(missing))
 
 
 def _rounding(

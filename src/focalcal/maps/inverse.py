@@ -147,7 +147,7 @@ def _solve(z: Array, gamma: float) -> Array:
         size = xp.max(xp.abs(xp.where(is_top, 0.0, step)) / (1 + xp.abs(u)))
         if not bool(size > tolerance):
             break
-    return _with_top(u, is_top)
+    return _with_top(u, is_top, log_ratio == 0)
 
 
 def _bounded(step: Array, u: Array, gamma: float) -> Array:
@@ -190,11 +190,12 @@ def _slope(q: Array, w: Array, factor: Array, gamma: float) -> Array:
     return (w + gamma * q * 2 + (gamma - 1) * q * (factor - 1)) / factor
 
 
-def _with_top(u: Array, is_top: Array) -> Array:
-    """log q of all classes: the top one is log(1 − Σ others)."""
+def _with_top(u: Array, is_top: Array, tied: Array) -> Array:
+    """log q of all classes: the top one is log(1 − Σ others), and rounding puts none above it."""
     xp = namespace(u)
     w = xp.sum(xp.where(is_top, 0.0, xp.exp(u)), axis=-1, keepdims=True)
-    return xp.where(is_top, xp.log1p(-w), u)
+    top = xp.log1p(-w)
+    return xp.where(is_top | tied, top, xp.minimum(u, top))
 
 
 @cache

@@ -43,6 +43,9 @@ autosummary_generate = True
 autodoc_typehints = "none"
 autodoc_member_order = "bysource"
 default_role = "py:obj"
+# Written before Sphinx looks for pages: autosummary makes stubs only for those it finds.
+reference.write_pages(HERE / "reference")
+commands.write_pages(HERE / "commands")
 intersphinx_mapping = inventories.write_inventories(HERE / "_build" / "inventories")
 copybutton_prompt_text = r"\$ |>>> |\.\.\. "
 copybutton_prompt_is_regexp = True
@@ -116,11 +119,6 @@ def _include(app, docname, source) -> None:
             source[0] = source[0].replace(mark, text())
 
 
-def _write_pages(app) -> None:
-    reference.write_pages(HERE / "reference")
-    commands.write_pages(HERE / "commands")
-
-
 def _write_extra(app) -> None:
     """The demo report and the theory page, inside the site; FOCALCAL_DOCS_QUICK leaves them out."""
     folder = HERE / "_build" / "extra"
@@ -155,6 +153,5 @@ def setup(app) -> None:
     (HERE / "_build" / "extra").mkdir(parents=True, exist_ok=True)
     app.connect("autodoc-process-docstring", _escape_bars)
     app.connect("autodoc-skip-member", _skip_foreign)
-    app.connect("builder-inited", _write_pages, priority=100)
-    app.connect("builder-inited", _write_extra, priority=110)
+    app.connect("builder-inited", _write_extra)
     app.connect("source-read", _include)

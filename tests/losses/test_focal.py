@@ -15,6 +15,7 @@ from focalcal.losses import (
     ScheduledFocalLoss,
     focal_loss,
 )
+from focalcal.losses._pointwise import gamma_at
 from focalcal.maps import gradient_factor
 from losses.conftest import case, gradient
 
@@ -263,10 +264,9 @@ def test_label_smoothing_is_pytorch_s() -> None:
 )
 def test_steps_choose_gamma_by_probability_and_hold_it_constant(steps, gammas) -> None:
     loss = SampleDependentFocalLoss(steps, reduction="sum")
-    on_thresholds = torch.tensor([0.1, 0.2, 0.4, 0.5, 0.9], dtype=torch.float64)
-    assert loss.gammas(on_thresholds).tolist() == gammas
-    # Just above them for the loss, whose log and exp may round a threshold either way.
-    p = on_thresholds + 1e-3
+    # Just above the thresholds, which log and exp may round either way.
+    p = torch.tensor([0.1, 0.2, 0.4, 0.5, 0.9], dtype=torch.float64) + 1e-3
+    assert gamma_at(-p.log(), loss.gamma).tolist() == gammas
     logits = torch.stack([p, 1 - p], 1).log().requires_grad_()
     labels = torch.zeros(5, dtype=torch.long)
     value = loss(logits, labels)

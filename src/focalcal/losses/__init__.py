@@ -19,6 +19,7 @@ from focalcal.losses.focal import (
     ScheduledFocalLoss,
     focal_loss,
 )
+from focalcal.losses.linear import LinearFocalLoss, linear_focal_loss
 from focalcal.losses.mmce import MMCELoss
 from focalcal.losses.proper import ProperFocalLoss
 from focalcal.losses.registry import LOSSES, make_loss
@@ -32,6 +33,7 @@ __all__ = [
     "DualFocalLoss",
     "FocalLoss",
     "LabelSmoothingLoss",
+    "LinearFocalLoss",
     "Loss",
     "MMCELoss",
     "ProperFocalLoss",
@@ -39,6 +41,7 @@ __all__ = [
     "ScheduledFocalLoss",
     "SigmoidFocalLoss",
     "focal_loss",
+    "linear_focal_loss",
     "make_loss",
     "sigmoid_focal_loss",
 ]

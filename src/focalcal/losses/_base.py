@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from focalcal.errors import InputError
 from focalcal.losses._problem import (
     IGNORE_INDEX,
     REDUCTIONS,
@@ -29,6 +30,8 @@ class Loss(nn.Module):
     needs_parameters: ClassVar[bool] = False
     reductions: ClassVar[tuple[str, ...]] = REDUCTIONS
     integer_only: ClassVar[bool] = False
+    shown: ClassVar[tuple[str, ...]] = ()
+    """Attributes of the subclass that `repr` shows before the common settings."""
 
     def __init__(
         self,
@@ -37,8 +40,16 @@ class Loss(nn.Module):
         ignore_index: int = IGNORE_INDEX,
         label_smoothing: float = 0.0,
         reduction: str = "mean",
+        **unknown: Any,
     ) -> None:
         super().__init__()
+        if "alpha" in unknown:
+            raise InputError(
+                f"{type(self).__name__} takes one weight per class as weight=, like "
+                "CrossEntropyLoss, and no alpha; SigmoidFocalLoss takes the alpha of yes/no tasks"
+            )
+        if unknown:
+            raise TypeError(f"{type(self).__name__} got unexpected arguments {sorted(unknown)}")
         self.register_buffer("weight", None if weight is None else torch.as_tensor(weight))
         self.ignore_index = ignore_index
         self.label_smoothing = check_smoothing(label_smoothing)
@@ -66,7 +77,12 @@ class Loss(nn.Module):
         return problem.reduce(self.values(problem), self.reduction)
 
     def extra_repr(self) -> str:
-        shown: dict[str, Any] = {"reduction": self.reduction}
+        """Every setting that is not CrossEntropyLoss's default, and the reduction."""
+        shown = [f"{name}={getattr(self, name)!r}" for name in self.shown]
+        if self.weight is not None:
+            shown.append(f"weight={tuple(self.weight.shape)}")
+        if self.ignore_index != IGNORE_INDEX:
+            shown.append(f"ignore_index={self.ignore_index}")
         if self.label_smoothing:
-            shown["label_smoothing"] = self.label_smoothing
-        return ", ".join(f"{name}={value!r}" for name, value in shown.items())
+            shown.append(f"label_smoothing={self.label_smoothing}")
+        return ", ".join([*shown, f"reduction={self.reduction!r}"])

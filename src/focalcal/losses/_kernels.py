@@ -1,8 +1,8 @@
 """The Triton kernels of the fused focal loss, and how they are launched.
 
 `scratch` is one float32 buffer that the forward kernel fills for the others, with P programs:
-largest logit (N), ln Σ exp(z − largest) (N), slope g (N), sums of loss (P) and of weight (P) over
-the rows of each program, and the sum of all weights (1).
+largest logit (N), ln Σ exp(z − largest) (N), slope S (N), with label smoothing the label's own
+slope (N), sums of loss (P) and of weight (P) over the rows of each program, sum of all weights (1).
 """
 
 from __future__ import annotations
@@ -15,13 +15,12 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from triton.runtime import driver
 
-EPS = tl.constexpr(1.1920929e-07)  # float32; the same stop as the reference's
+EPS = tl.constexpr(1.1920929e-07)  # float32; the same lower limit as the reference's
 
 REDUCE_BLOCK = 8192
 MOST_SUMS = 2**17
-"""More sums than this are too many for the one program that adds them up."""
+"""More partial sums than this are too many for the single program that adds them."""
 
 
 @dataclass(frozen=True)
@@ -57,14 +56,13 @@ def reduce_steps(programs: int) -> int:
 class Kernel:
     """A Triton kernel that finds its compiled form by a short key.
 
-    Triton's own launch looks at every argument again each time, which takes longer than the kernel
-    of a small batch. The key holds what Triton compiles for: device, dtype, alignment, constants.
+    `jit[grid](...)` inspects every argument on each call, which takes longer than the kernel of a
+    small batch. The key holds what Triton specialises on: device, dtype, alignment, constants.
     """
 
     def __init__(self, jit: Any) -> None:
         self.jit = jit
         self.compiled: dict[tuple, Any] = {}
-        self.direct = True
 
     def launch(
         self,
@@ -85,24 +83,42 @@ class Kernel:
     def _launch(self, device, programs, tensors, numbers, constants, warps) -> None:
         first = tensors[0]
         key = (device, first.dtype, first.data_ptr() % 16, constants, warps)
-        # Triton compiles anew for whole numbers of 64 bits: those take the long way.
-        direct = self.direct and max(numbers) < 2**31 and min(numbers) >= -(2**31)
-        if direct and (kernel := self.compiled.get(key)) is not None:
-            try:
-                # What Triton itself calls once it has found the compiled kernel.
-                kernel.run(
-                    *(programs, 1, 1, driver.active.get_current_stream(device)),
-                    *(kernel.function, kernel.packed_metadata, None, None, None),
-                    *[tensor.data_ptr() for tensor in tensors],
-                    *numbers,
-                    *constants,
-                )
-                return
-            except (TypeError, AttributeError):  # another version of Triton
-                self.direct = direct = False
+        # Triton compiles another form for whole numbers of 64 bits.
+        narrow = max(numbers) < 2**31 and min(numbers) >= -(2**31)
+        if narrow and (kernel := self.compiled.get(key)) is not None:
+            pointers = [tensor.data_ptr() for tensor in tensors]
+            kernel[(programs, 1, 1)](*pointers, *numbers, *constants)
+            return
         kernel = self.jit[(programs,)](*tensors, *numbers, *constants, num_warps=warps)
-        if direct and kernel is not None:  # None when interpreted
+        if narrow and kernel is not None:  # None when interpreted
             self.compiled[key] = kernel
+
+
+@triton.jit
+def _exponent(ce, gamma, gamma_ptr, STEPS: tl.constexpr):
+    """γ at p = exp(−ce): `gamma`, or that of the first of the steps whose end lies above p."""
+    if STEPS > 0:  # ends, then γ, both from the last step to the first
+        p = tl.exp(-ce)
+        exponent = tl.zeros_like(ce) + tl.load(gamma_ptr + STEPS)
+        for i in tl.static_range(1, STEPS):
+            below = p < tl.load(gamma_ptr + i)
+            exponent = tl.where(below, tl.load(gamma_ptr + STEPS + i), exponent)
+    else:
+        exponent = tl.zeros_like(ce) + gamma
+    return exponent
+
+
+@triton.jit
+def _power_and_slope(ce, exponent):
+    """(1−p)^γ and g(p, γ) of p = exp(−ce): `value_and_slope` of the reference, but for · ce."""
+    safe = tl.where(ce < EPS, EPS, ce)
+    small = safe * (
+        1 - safe / 2 * (1 - safe / 3 * (1 - safe / 4 * (1 - safe / 5 * (1 - safe / 6))))
+    )
+    p = tl.exp(-safe)
+    one_minus_p = tl.where(safe < 0.125, small, 1 - p)
+    power = tl.exp(exponent * tl.log(one_minus_p))
+    return power, power * (1 + exponent * (p * tl.minimum(safe, 1e38) / one_minus_p))
 
 
 @triton.jit(
@@ -117,11 +133,14 @@ def _forward(
     scratch_ptr,
     value_ptr,
     gamma,
+    smoothing,
     n,
     ignore_index,
     C: tl.constexpr,  # constant, so that the compiler knows how rows are aligned
-    GAMMA_PER_ROW: tl.constexpr,
+    PER_ROW: tl.constexpr,
+    STEPS: tl.constexpr,
     WEIGHTED: tl.constexpr,
+    SMOOTH: tl.constexpr,
     REDUCED: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
@@ -150,48 +169,63 @@ def _forward(
     known = (label >= 0) & (label < C)
     own = tl.load(logits_ptr + row * C + label, mask=inside & known, other=float("nan"))
     ce = log_sum + (top - own.to(tl.float32))
-    if GAMMA_PER_ROW:
-        exponent = tl.load(gamma_ptr + row, mask=inside, other=0.0).to(tl.float32)
-    else:
-        exponent = gamma
-
-    safe = tl.where(ce < EPS, EPS, ce)
-    small = safe * (
-        1 - safe / 2 * (1 - safe / 3 * (1 - safe / 4 * (1 - safe / 5 * (1 - safe / 6))))
-    )
-    p = tl.exp(-safe)
-    one_minus_p = tl.where(safe < 0.125, small, 1 - p)
-    power = tl.exp(exponent * tl.log(one_minus_p))
-    slope = power * (1 + exponent * (p * tl.minimum(safe, 1e38) / one_minus_p))
+    if PER_ROW:
+        gamma = tl.load(gamma_ptr + row, mask=inside, other=0.0).to(tl.float32)
+    power, slope = _power_and_slope(ce, _exponent(ce, gamma, gamma_ptr, STEPS))
     counts = inside & (label != ignore_index)
     own_weight = tl.where(counts, 1.0, 0.0)
     if WEIGHTED:
         weight = tl.load(weight_ptr + label, mask=inside & known, other=1.0)
         own_weight = tl.where(counts, weight, 0.0)
-    loss = tl.where(counts, own_weight * power * ce, 0.0)
+    loss = own_weight * power * ce
+    slope = own_weight * slope
 
+    if SMOOTH:
+        losses = tl.zeros((ROWS,), tl.float32)
+        slopes = tl.zeros((ROWS,), tl.float32)
+        for start in range(0, C, BLOCK):
+            at = start + column
+            where = inside[:, None] & (at < C)
+            z = tl.load(line + at, mask=where, other=0.0).to(tl.float32)
+            each = log_sum[:, None] + (top[:, None] - z)
+            exponent = gamma[:, None] if PER_ROW else gamma
+            powers, factors = _power_and_slope(each, _exponent(each, exponent, gamma_ptr, STEPS))
+            # A class that cannot be (z = −inf) costs infinity, as it does in cross_entropy.
+            powers *= each
+            if WEIGHTED:
+                w = tl.load(weight_ptr + at, mask=at < C, other=0.0)
+                powers *= w
+                factors *= w
+            losses += tl.sum(tl.where(where, powers, 0.0), axis=1)
+            slopes += tl.sum(tl.where(where, factors, 0.0), axis=1)
+        slope *= 1 - smoothing
+        tl.store(scratch_ptr + 3 * n + row, tl.where(counts, slope, 0.0), mask=inside)
+        loss = (1 - smoothing) * loss + losses * (smoothing / C)
+        slope += slopes * (smoothing / C)
+
+    loss = tl.where(counts, loss, 0.0)
     tl.store(scratch_ptr + row, top, mask=inside)
     tl.store(scratch_ptr + n + row, log_sum, mask=inside)
-    tl.store(scratch_ptr + 2 * n + row, tl.where(counts, own_weight * slope, 0.0), mask=inside)
+    tl.store(scratch_ptr + 2 * n + row, tl.where(counts, slope, 0.0), mask=inside)
     if REDUCED:
-        sums = scratch_ptr + 3 * n + program
+        sums = scratch_ptr + (3 + SMOOTH) * n + program
         tl.store(sums, tl.sum(loss, axis=0))
         tl.store(sums + tl.num_programs(0), tl.sum(own_weight, axis=0))
     else:
         tl.store(value_ptr + row, loss, mask=inside)
 
 
-@triton.jit(do_not_specialize=["n", "programs"])
+@triton.jit(do_not_specialize=["sums_at", "programs"])
 def _reduce(
     scratch_ptr,
     value_ptr,
-    n,
+    sums_at,
     programs,
     MEAN: tl.constexpr,
     STEPS: tl.constexpr,  # at least programs / BLOCK
     BLOCK: tl.constexpr,
 ):
-    losses = scratch_ptr + 3 * n.to(tl.int64)
+    losses = scratch_ptr + sums_at.to(tl.int64)
     weights = losses + programs
     at = tl.arange(0, BLOCK)
     loss = tl.zeros((BLOCK,), tl.float32)
@@ -210,18 +244,26 @@ def _reduce(
 
 @triton.jit(
     do_not_specialize=["n", "grad_stride", "total_at"],
-    do_not_specialize_on_alignment=["target_ptr", "grad_ptr"],
+    do_not_specialize_on_alignment=["target_ptr", "gamma_ptr", "weight_ptr", "grad_ptr"],
 )
 def _backward(
     logits_ptr,
     target_ptr,
+    gamma_ptr,
+    weight_ptr,
     scratch_ptr,
     grad_ptr,
     out_ptr,
+    gamma,
+    smoothing,
     n,
     grad_stride,
     total_at,
     C: tl.constexpr,
+    PER_ROW: tl.constexpr,
+    STEPS: tl.constexpr,
+    WEIGHTED: tl.constexpr,
+    SMOOTH: tl.constexpr,
     MEAN: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
@@ -240,18 +282,45 @@ def _backward(
     label = tl.load(target_ptr + row, mask=inside, other=0)
     top = tl.load(scratch_ptr + row, mask=inside, other=0.0)
     log_sum = tl.load(scratch_ptr + n + row, mask=inside, other=0.0)
-    scale = tl.load(scratch_ptr + 2 * n + row, mask=inside, other=0.0)
-    scale *= tl.load(grad_ptr + row * grad_stride, mask=inside, other=0.0).to(tl.float32)
+    slope = tl.load(scratch_ptr + 2 * n + row, mask=inside, other=0.0)
+    scale = tl.load(grad_ptr + row * grad_stride, mask=inside, other=0.0).to(tl.float32)
     if MEAN:
         scale /= tl.load(scratch_ptr + total_at)
 
-    q = tl.exp((x.to(tl.float32) - top[:, None]) - log_sum[:, None])
-    q = tl.where(column[None, :] == label[:, None], q - 1, q)
-    tl.store(
-        out_ptr + at, (q * scale[:, None]).to(x.dtype), mask=where, eviction_policy="evict_first"
-    )
+    log_q = (x.to(tl.float32) - top[:, None]) - log_sum[:, None]
+    is_label = column[None, :] == label[:, None]
+    if SMOOTH:
+        # S·q_k − Σ over the target's two parts of weight · slope at k; 0 where S is, the ignored.
+        if PER_ROW:
+            gamma = tl.load(gamma_ptr + row, mask=inside, other=0.0).to(tl.float32)[:, None]
+        _, factors = _power_and_slope(-log_q, _exponent(-log_q, gamma, gamma_ptr, STEPS))
+        if WEIGHTED:
+            factors *= tl.load(weight_ptr + column, mask=column < C, other=0.0)[None, :]
+        own = tl.load(scratch_ptr + 3 * n + row, mask=inside, other=0.0)
+        q = tl.exp(log_q) * slope[:, None] - factors * (smoothing / C)
+        q = tl.where(is_label, q - own[:, None], q) * scale[:, None]
+        q = tl.where((slope != 0)[:, None], q, 0.0)
+    else:
+        scale *= slope
+        q = tl.exp(log_q)
+        q = tl.where(is_label, q - 1, q) * scale[:, None]
+    tl.store(out_ptr + at, q.to(x.dtype), mask=where, eviction_policy="evict_first")
+
+
+@triton.jit(do_not_specialize=["n"])
+def _scale(x_ptr, factor_ptr, n, BLOCK: tl.constexpr):
+    """x ← factor · x, without touching x where the factor is 1, as in `loss.backward()`."""
+    n = n.to(tl.int64)
+    factor = tl.load(factor_ptr).to(tl.float32)
+    if factor != 1.0:
+        first = tl.program_id(0).to(tl.int64) * BLOCK
+        for start in range(first, n, tl.num_programs(0) * BLOCK):
+            at = start + tl.arange(0, BLOCK)
+            x = tl.load(x_ptr + at, mask=at < n, other=0.0)
+            tl.store(x_ptr + at, (x.to(tl.float32) * factor).to(x.dtype), mask=at < n)
 
 
 forward = Kernel(_forward)
 reduce = Kernel(_reduce)
 backward = Kernel(_backward)
+scale = Kernel(_scale)

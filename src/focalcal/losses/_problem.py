@@ -17,7 +17,7 @@ from torch.nn import Parameter
 from torch.nn import functional as F
 
 from focalcal.errors import InputError
-from focalcal.losses._pointwise import is_transformed
+from focalcal.losses._pointwise import Gamma, focal_value, is_transformed
 
 REDUCTIONS = ("none", "mean", "sum")
 IGNORE_INDEX = -100
@@ -142,33 +142,38 @@ class Problem:
             return values.mean()
         return values.sum() / self.denominator()
 
-    def cross_entropies(self) -> Tensor:
-        """−ln p_y per sample (N, d1..dk) of integer targets, unweighted; 0 where ignored."""
-        if can_fuse(self.given, self.labels):
-            return self.fused(0.0, "none", weighted=False)
-        return F.cross_entropy(
-            self.logits, self.labels, ignore_index=self.ignore_index, reduction="none"
-        )
-
-    def fused(self, gamma: float | Tensor, reduction: str, weighted: bool = True) -> Tensor:
-        """Focal loss from the CUDA kernel; integer targets without smoothing."""
-        from focalcal.losses._triton import fused_focal
-
-        value = fused_focal(
-            self.given,
-            self.labels,
-            gamma,
-            weight=self.weight if weighted else None,
-            ignore_index=self.ignore_index,
-            reduction=reduction,
-        )
-        return value if reduction != "none" or self.batched or not weighted else value.squeeze(0)
-
     def pointwise(self, function: Callable[[Tensor], Tensor]) -> Tensor:
         """Σ_k u_k w_k function(−ln q_k) per sample, for a function with function(0) = 0."""
         if self.soft is None and not self.smoothing:
-            return self.weighted(function(self.cross_entropies()))
+            ce = F.cross_entropy(
+                self.logits, self.labels, ignore_index=self.ignore_index, reduction="none"
+            )
+            return self.weighted(function(ce))
         return self.expected(function(-F.log_softmax(self.logits, 1)))
+
+    def focal(self, gamma: Gamma, reduction: str) -> Tensor:
+        """The focal loss in PyTorch's own operations: the reference for every faster form."""
+        if isinstance(gamma, Tensor) and (self.soft is not None or self.smoothing):
+            gamma = gamma.unsqueeze(1)
+        return self.reduce(self.pointwise(lambda ce: focal_value(ce, gamma)), reduction)
+
+
+def reference_gradient(
+    logits: Tensor,
+    labels: Tensor,
+    grad: Tensor,
+    gamma: Gamma,
+    weight: Tensor | None,
+    ignore_index: int,
+    smoothing: float,
+    reduction: str,
+) -> Tensor:
+    """grad · d(focal loss)/d(logits), differentiable in both: the slow way of a backward pass."""
+    again = torch.is_grad_enabled()
+    problem = Problem(logits, labels, None, weight, ignore_index, smoothing, batched=True)
+    with torch.enable_grad():
+        value = problem.focal(gamma, reduction)
+    return torch.autograd.grad(value, logits, grad, create_graph=again)[0]
 
 
 def make_problem(
@@ -252,7 +257,7 @@ def can_fuse(logits: Tensor, labels: Tensor) -> bool:
         and logits.dtype != torch.float64
         and logits.is_contiguous()
         and not is_transformed()
-        and _has_triton()
+        and has_triton()
     )
 
 
@@ -262,7 +267,7 @@ def is_plain(tensor: Tensor) -> bool:
 
 
 @cache
-def _has_triton() -> bool:
+def has_triton() -> bool:
     return importlib.util.find_spec("triton") is not None
 
 

@@ -7,35 +7,45 @@ takes every other call, the wrong ones included, and says what is wrong with the
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache
-from math import inf, isfinite
+from math import inf
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from focalcal.losses._pointwise import is_transformed, logit_gradient, wants_plain_backward
-from focalcal.losses._problem import REDUCTIONS, can_fuse, compute_dtype, is_plain
-
-ZERO = torch.zeros((), device="cpu")
+from focalcal.losses._pointwise import (
+    Gamma,
+    gamma_at,
+    is_transformed,
+    value_and_slope,
+    wants_plain_backward,
+)
+from focalcal.losses._problem import (
+    IGNORE_INDEX,
+    REDUCTIONS,
+    can_fuse,
+    compute_dtype,
+    is_plain,
+    reference_gradient,
+)
 
 
 def quick_focal(
     logits: Tensor,
     target: Tensor,
-    gamma: float | Tensor,
+    gamma: Gamma,
     weight: Tensor | None,
     ignore_index: int,
     label_smoothing: float,
     reduction: str,
 ) -> Tensor | None:
-    """The focal loss of labels (N,) and logits (N, C) without smoothing, or None: not for here."""
+    """The focal loss of labels (N,) and logits (N, C), or None where the general way is needed."""
     if is_transformed() or logits.ndim != 2 or target.ndim != 1:
         return None
     n, n_classes = logits.shape
     if (
-        label_smoothing
+        not 0 <= label_smoothing <= 1
         or reduction not in REDUCTIONS
         or target.dtype is not torch.int64
         or target.size(0) != n
@@ -46,32 +56,35 @@ def quick_focal(
     if can_fuse(logits, target):
         if not target.is_contiguous():
             return None
-        return _fused()(logits, target, gamma, weight, ignore_index, reduction)
+        apply, settings = _fused()
+        settings = settings(gamma, weight, ignore_index, label_smoothing, reduction)
+        return apply(logits, target, settings)
     if (
         logits.is_cpu
         and target.is_cpu
         and is_plain(logits)
         and logits.dtype in (torch.float32, torch.float64)
         and logits.numel() > 0
-        and not isinstance(gamma, Tensor)  # its values would have to be looked at
+        and not label_smoothing
         and ignore_index < 0
         and target.min().item() >= 0  # none is ignored
+        and not (isinstance(gamma, Tensor) and not -1 < gamma.min().item() <= gamma.max() < inf)
     ):
         try:
-            return _RowFocal.apply(logits, target.unsqueeze(1), gamma, weight, reduction)
+            return _RowFocal.apply(logits, target, gamma, weight, reduction)
         except RuntimeError:
-            return None  # a label beyond the last class, or an infinite loss
+            return None  # a label beyond the last class
     return None
 
 
 @cache
-def _fused() -> Callable[..., Tensor]:
-    from focalcal.losses._triton import FusedFocal
+def _fused() -> tuple[Any, Any]:
+    from focalcal.losses._triton import FusedFocal, Settings
 
-    return FusedFocal.apply
+    return FusedFocal.apply, Settings
 
 
-def _is_ready(gamma: float | Tensor, n: int, logits: Tensor) -> bool:
+def _is_ready(gamma: Gamma, n: int, logits: Tensor) -> bool:
     """Whether γ can be used as it is; 0 is left to cross_entropy."""
     if type(gamma) is float or type(gamma) is int:
         return -1 < gamma < inf and gamma != 0
@@ -89,6 +102,9 @@ def _is_vector(tensor: Tensor, length: int, logits: Tensor) -> bool:
     )
 
 
+NONE = (None,) * 4  # no gradient for target, gamma, weight and reduction
+
+
 class _RowFocal(torch.autograd.Function):
     """The loss on the CPU in few operations, all but three of them on columns (N, 1)."""
 
@@ -96,45 +112,36 @@ class _RowFocal(torch.autograd.Function):
     def forward(
         ctx: Any,
         logits: Tensor,
-        column: Tensor,
-        gamma: float,
+        target: Tensor,
+        gamma: Gamma,
         weight: Tensor | None,
         reduction: str,
     ) -> Tensor:
+        column = target.unsqueeze(1)
         log_q = torch.log_softmax(logits, 1)
-        log_p = log_q.gather(1, column)
-        # As in _pointwise, of −ce: 1−p stops at eps.
-        safe = log_p.clamp_max(-torch.finfo(log_p.dtype).eps)
-        power = torch.expm1(safe).neg_().pow_(gamma)
-        value = log_p.mul_(power)  # of the other sign
-        slope = torch.addcdiv(power, value, safe.neg_().expm1_(), value=-gamma)
-        weights = None if weight is None else weight[column]
-        if weights is not None:
+        ce = log_q.gather(1, column).neg_()
+        exponent = gamma.unsqueeze(1) if isinstance(gamma, Tensor) else gamma_at(ce, gamma)
+        value, slope = value_and_slope(ce, exponent)
+        share = 1.0
+        if weight is not None:
+            weights = weight[column]
             value.mul_(weights)
             slope.mul_(weights)
-        total = value.sum().item()
-        if not isfinite(total):
-            raise RuntimeError("an infinite cross-entropy, whose slope here would be NaN")
-        share = 1.0
         if reduction == "mean":
-            share = 1 / (column.size(0) if weights is None else weights.sum().item())
-        ctx.save_for_backward(logits, column, log_q, slope)
-        ctx.settings = gamma, weights, share
-        return (
-            value.squeeze(1).neg_() if reduction == "none" else value.new_full((), -total * share)
-        )
+            share = 1 / (len(target) if weight is None else weights.sum().item())
+        ctx.save_for_backward(logits, target, log_q, slope)
+        ctx.settings = gamma, weight, share, reduction
+        return value.squeeze(1) if reduction == "none" else value.sum() * share
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        logits, column, log_q, slope = ctx.saved_tensors
-        gamma, weights, share = ctx.settings
+        logits, target, log_q, slope = ctx.saved_tensors
+        gamma, weight, share, reduction = ctx.settings
         if wants_plain_backward(grad):
-            factor = grad.unsqueeze(-1) * share
-            factor = factor if weights is None else factor * weights
-            result = logit_gradient(logits, column, gamma, factor)
-        else:
-            # slope · grad · share in one operation.
-            grad = grad.unsqueeze(1) if grad.ndim else grad
-            scale = torch.addcmul(ZERO, slope, grad, value=share)
-            result = log_q.exp().mul_(scale).scatter_add_(1, column, scale.neg_())
-        return result, None, None, None, None
+            options = gamma, weight, IGNORE_INDEX, 0.0, reduction
+            return reference_gradient(logits, target, grad, *options), *NONE
+        grad = grad.unsqueeze(1) if grad.ndim else grad
+        scale = slope * (grad * -share)
+        result = torch.zeros_like(log_q).scatter_(1, target.unsqueeze(1), scale)
+        # grad − softmax · Σ grad: what the backward pass of cross_entropy calls, too.
+        return torch._log_softmax_backward_data(result, log_q, 1, log_q.dtype), *NONE

@@ -1,8 +1,8 @@
 """Fused focal loss for CUDA: one pass over the logits forward, one backward.
 
-The forward pass leaves five numbers per row at most (see `focalcal.losses._kernels`);
-nothing of size N×C is kept besides the caller's logits. `focalcal.losses._pointwise` with
-PyTorch's cross_entropy is the reference and the fallback.
+The forward pass leaves at most six numbers per row (see `focalcal.losses._kernels`); nothing of
+size N×C is kept besides the caller's logits. `focalcal.losses._pointwise` with PyTorch's
+cross_entropy is the reference and the fallback.
 
 A call from Python costs as much time as reading hundreds of megabytes, so there is one
 autograd function with the reduction inside, and three launches for both passes.
@@ -10,110 +10,111 @@ autograd function with the reduction inside, and three launches for both passes.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from focalcal.losses import _kernels
 from focalcal.losses._kernels import Tile, backward_tile, forward_tile, reduce_steps
-from focalcal.losses._pointwise import logit_gradient, wants_plain_backward
+from focalcal.losses._pointwise import Gamma, wants_plain_backward
+from focalcal.losses._problem import reference_gradient
 
 
-def fused_focal(
-    logits: Tensor,
-    target: Tensor,
-    gamma: float | Tensor,
-    *,
-    weight: Tensor | None = None,
-    ignore_index: int = -100,
-    reduction: str = "none",
-) -> Tensor:
+class Settings(NamedTuple):
+    """What defines the loss besides logits and labels; none of it has a gradient."""
+
+    gamma: Gamma
+    weight: Tensor | None = None
+    ignore_index: int = -100
+    smoothing: float = 0.0
+    reduction: str = "none"
+
+    def contiguous(self) -> Settings:
+        return self._replace(
+            gamma=self.gamma.contiguous() if isinstance(self.gamma, Tensor) else self.gamma,
+            weight=None if self.weight is None else self.weight.contiguous(),
+        )
+
+    def arguments(self, unused: Tensor) -> tuple[tuple, tuple, tuple]:
+        """Tensors, numbers and constants that both kernels take; `unused` fills the gaps."""
+        gamma, weight, smoothing = self.gamma, self.weight, self.smoothing
+        number, table, per_row, steps = 0.0, unused, False, 0
+        if isinstance(gamma, tuple):
+            table, steps = _table(gamma, unused.device), len(gamma)
+        elif isinstance(gamma, Tensor):
+            table, per_row = gamma, True
+        else:
+            number = float(gamma)
+        tensors = (table, unused if weight is None else weight)
+        return tensors, (number, smoothing), (per_row, steps, weight is not None, smoothing > 0)
+
+
+_tables: dict[tuple, Tensor] = {}
+
+
+def _table(steps: tuple[tuple[float, float], ...], device: torch.device) -> Tensor:
+    """The steps, last first, as one tensor: ends, then γ; copied to each device once."""
+    key = steps, device
+    if key not in _tables:
+        table = torch.tensor(steps[::-1], dtype=torch.float32, device="cpu")
+        _tables[key] = table.T.flatten().to(device)
+    return _tables[key]
+
+
+def fused_focal(logits: Tensor, target: Tensor, gamma: Gamma, **settings: Any) -> Tensor:
     """Focal loss, float32, of contiguous logits (N, C), reduced as cross_entropy does.
 
     A label outside 0..C−1 gives NaN: an error would cost a wait for the device.
     """
-    if isinstance(gamma, Tensor):
-        gamma = gamma.contiguous()
-    if weight is not None:
-        weight = weight.contiguous()
-    return FusedFocal.apply(logits, target.contiguous(), gamma, weight, ignore_index, reduction)
+    return FusedFocal.apply(logits, target.contiguous(), Settings(gamma, **settings).contiguous())
 
 
 class FusedFocal(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any,
-        logits: Tensor,
-        target: Tensor,
-        gamma: float | Tensor,
-        weight: Tensor | None,
-        ignore_index: int,
-        reduction: str,
-    ) -> Tensor:
-        value, scratch = launch_forward(logits, target, gamma, weight, ignore_index, reduction)
+    def forward(ctx: Any, logits: Tensor, target: Tensor, settings: Settings) -> Tensor:
+        value, scratch = launch_forward(logits, target, settings)
         ctx.save_for_backward(logits, target, scratch)
-        ctx.settings = gamma, weight, ignore_index, reduction  # constants: none has a gradient
+        ctx.settings = settings
         return value
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         logits, target, scratch = ctx.saved_tensors
-        gamma, weight, ignore_index, reduction = ctx.settings
         if wants_plain_backward(grad):
-            kept = target != ignore_index
-            column = target.where(kept, 0).unsqueeze(1)
-            factor = kept if weight is None else kept * weight[column.squeeze(1)]
-            factor = factor * (grad / scratch[-1] if reduction == "mean" else grad)
-            gamma = gamma.unsqueeze(1) if isinstance(gamma, Tensor) else gamma
-            result = logit_gradient(logits, column, gamma, factor.unsqueeze(1))
-        else:
-            result = launch_backward(logits, target, scratch, grad, reduction)
-        return result, None, None, None, None, None
+            return reference_gradient(logits, target, grad, *ctx.settings), None, None
+        return launch_backward(logits, target, scratch, grad, ctx.settings), None, None
 
 
 def launch_forward(
-    logits: Tensor,
-    target: Tensor,
-    gamma: float | Tensor,
-    weight: Tensor | None,
-    ignore_index: int,
-    reduction: str,
-    tile: Tile | None = None,
+    logits: Tensor, target: Tensor, settings: Settings, tile: Tile | None = None
 ) -> tuple[Tensor, Tensor]:
     """The value and the scratch numbers that the backward pass needs."""
     n, n_classes = logits.shape
     tile = tile or forward_tile(n_classes)
     programs = -(-n // tile.rows)
-    reduced = reduction != "none"
-    scratch = logits.new_empty(3 * n + (2 * programs + 1) * reduced, dtype=torch.float32)
+    reduced = settings.reduction != "none"
+    sums_at = (3 + (settings.smoothing > 0)) * n
+    scratch = logits.new_empty(sums_at + (2 * programs + 1) * reduced, dtype=torch.float32)
     value = logits.new_empty(() if reduced else n, dtype=torch.float32)
-    per_row = isinstance(gamma, Tensor)
-    weighted = weight is not None
+    tensors, numbers, constants = settings.arguments(scratch)
     _kernels.forward.launch(
         programs,
-        (
-            logits,
-            target,
-            gamma if per_row else scratch,
-            weight if weighted else scratch,
-            scratch,
-            value,
-        ),
-        (0.0 if per_row else float(gamma), n, ignore_index),
-        (n_classes, per_row, weighted, reduced, tile.rows, tile.block),
+        (logits, target, *tensors, scratch, value),
+        (*numbers, n, settings.ignore_index),
+        (n_classes, *constants, reduced, tile.rows, tile.block),
         tile.warps,
     )
     if reduced:
         if programs > _kernels.MOST_SUMS:
-            sums = scratch[3 * n : -1].view(2, programs).sum(1)
-            scratch = torch.cat([scratch[: 3 * n], sums, sums[:1]])
+            sums = scratch[sums_at:-1].view(2, programs).sum(1)
+            scratch = torch.cat([scratch[:sums_at], sums, sums[:1]])
             programs = 1
         _kernels.reduce.launch(
             1,
             (scratch, value),
-            (n, programs),
-            (reduction == "mean", reduce_steps(programs), _kernels.REDUCE_BLOCK),
+            (sums_at, programs),
+            (settings.reduction == "mean", reduce_steps(programs), _kernels.REDUCE_BLOCK),
             warps=32,
         )
     return value, scratch
@@ -124,21 +125,31 @@ def launch_backward(
     target: Tensor,
     scratch: Tensor,
     grad: Tensor,
-    reduction: str,
+    settings: Settings,
     tile: Tile | None = None,
+    out: Tensor | None = None,
 ) -> Tensor:
-    """grad · slope · (softmax(z) − onehot(y)) in the dtype of the logits, averaged if asked.
+    """The logits' gradient in their dtype, averaged if asked; `out` may be the logits themselves.
 
     grad is one number for all rows, or one per row.
     """
     n, n_classes = logits.shape
     tile = tile or backward_tile(n_classes)
-    out = torch.empty_like(logits)
+    out = torch.empty_like(logits) if out is None else out
+    tensors, numbers, constants = settings.arguments(scratch)
     _kernels.backward.launch(
         -(-n // tile.rows) * -(-n_classes // tile.block),
-        (logits, target, scratch, grad, out),
-        (n, grad.stride(0) if grad.ndim else 0, scratch.numel() - 1),
-        (n_classes, reduction == "mean", tile.rows, tile.block),
+        (logits, target, *tensors, scratch, grad, out),
+        (*numbers, n, grad.stride(0) if grad.ndim else 0, scratch.numel() - 1),
+        (n_classes, *constants, settings.reduction == "mean", tile.rows, tile.block),
         tile.warps,
     )
     return out
+
+
+def scale_(x: Tensor, factor: Tensor) -> Tensor:
+    """x · factor in place; costs nothing where the factor is 1, and never waits for it."""
+    block = 8192
+    programs = max(1, min(4096, -(-x.numel() // block)))
+    _kernels.scale.launch(programs, (x, factor), (x.numel(),), (block,), warps=8)
+    return x

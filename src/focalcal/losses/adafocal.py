@@ -46,6 +46,7 @@ class AdaFocalLoss(Loss):
     Ghosh et al. 2022, Algorithm 1.
     """
 
+    shown: ClassVar[tuple[str, ...]] = ("bins",)
     needs_validation: ClassVar[bool] = True
     integer_only: ClassVar[bool] = True
 
@@ -55,6 +56,7 @@ class AdaFocalLoss(Loss):
         low, high = GAMMA_RANGE
         if not low <= start <= high:
             raise InputError(f"expected start in [{low}, {high}], got {start}")
+        self.bins = bins
         self.register_buffer("edges", torch.arange(1, bins, dtype=torch.float32) / bins)
         self.register_buffer("gammas", torch.full((bins,), float(start)))
 
@@ -93,9 +95,6 @@ class AdaFocalLoss(Loss):
         inner[: len(edges) - 2] = edges[1:-1]
         self.edges.copy_(torch.from_numpy(inner))
         self.gammas.copy_(torch.from_numpy(gammas))
-
-    def extra_repr(self) -> str:
-        return f"bins={len(self.gammas)}, {super().extra_repr()}"
 
 
 def next_gammas(gammas: np.ndarray, gap: np.ndarray) -> np.ndarray:

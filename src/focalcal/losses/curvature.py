@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -34,6 +35,7 @@ class CurvatureRegularizedLoss(Loss):
     Kimura and Naganuma 2024, "Geometric Insights into Focal Loss", Eq. 33.
     """
 
+    shown: ClassVar[tuple[str, ...]] = ("tau", "probes")
     needs_parameters = True
 
     def __init__(
@@ -76,6 +78,3 @@ class CurvatureRegularizedLoss(Loss):
         if self.tau == 0 or not torch.is_grad_enabled():
             return value
         return value + self.tau * curvature_penalty(value, self.over, self.probes, self.generator)
-
-    def extra_repr(self) -> str:
-        return f"tau={self.tau}, probes={self.probes}"

@@ -26,6 +26,7 @@ class DualFocalLoss(Loss):
     Tao et al. 2023, Eq. 6.
     """
 
+    shown: ClassVar[tuple[str, ...]] = ("gamma",)
     integer_only: ClassVar[bool] = True
 
     def __init__(self, gamma: float = 5.0, **settings: Any) -> None:
@@ -40,6 +41,3 @@ class DualFocalLoss(Loss):
         # At 0 the power's derivative diverges for γ < 1 while its product with ce vanishes.
         margin = (below.exp() - torch.expm1(-ce)).clamp(min=torch.finfo(ce.dtype).eps)
         return problem.scaled_by_weight(margin**self.gamma * ce)
-
-    def extra_repr(self) -> str:
-        return f"gamma={self.gamma}, {super().extra_repr()}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -11,7 +11,7 @@ from torch import Tensor
 from focalcal._checks import check_gamma
 from focalcal.errors import InputError
 from focalcal.losses._base import Loss
-from focalcal.losses._pointwise import focal_value
+from focalcal.losses._pointwise import Gamma, Steps
 from focalcal.losses._problem import (
     IGNORE_INDEX,
     Problem,
@@ -22,8 +22,8 @@ from focalcal.losses._problem import (
 )
 from focalcal.losses._quick import quick_focal
 
-Steps = Sequence[tuple[float, float]]
-
+DEFAULT_GAMMA = 2.0
+"""Lin et al.'s; Mukhoti et al. prefer 3 for calibration."""
 STEPS_53: Steps = ((0.2, 5.0), (1.0, 3.0))
 STEPS_532: Steps = ((0.2, 5.0), (0.5, 3.0), (1.0, 2.0))
 SCHEDULE_531: Steps = ((100 / 350, 5.0), (250 / 350, 3.0), (1.0, 1.0))
@@ -33,7 +33,7 @@ SCHEDULE_532: Steps = ((100 / 350, 5.0), (250 / 350, 3.0), (1.0, 2.0))
 def focal_loss(
     logits: Tensor,
     target: Tensor,
-    gamma: float | Tensor,
+    gamma: float | Tensor | Sequence[tuple[float, float]] = DEFAULT_GAMMA,
     *,
     weight: Tensor | None = None,
     ignore_index: int = IGNORE_INDEX,
@@ -48,7 +48,8 @@ def focal_loss(
     Args:
         logits: (N, C), (N, C, d1..dk) or (C,); float16 and bfloat16 are computed in float32.
         target: labels (N, d1..dk), or probabilities of the logits' shape.
-        gamma: γ > −1, one number or a tensor of the labels' shape; a constant in the backward pass.
+        gamma: γ > −1: one number (2 by default), a tensor of the labels' shape, or steps
+            ((end, γ), ...) as in `SampleDependentFocalLoss`; a constant in the backward pass.
         weight: (C,), multiplies the term of each class.
         ignore_index: label whose samples count for nothing.
         label_smoothing: share of the target spread evenly over the classes.
@@ -76,12 +77,16 @@ def focal_loss(
         ignore_index=ignore_index,
         label_smoothing=label_smoothing,
     )
-    gamma = _check_gammas(gamma, problem)
-    return _focal(problem, gamma, reduction)
+    return _focal(problem, check_gammas(gamma, problem), reduction)
 
 
 class FocalLoss(Loss):
-    """Focal loss with one fixed γ: the module of `focal_loss`.
+    """Focal loss: the module of `focal_loss`.
+
+    Args:
+        gamma: γ > −1, 2 by default as in Lin et al. 2017; Mukhoti et al. 2020 train with 3 for
+            calibration. 0 is cross-entropy.
+        settings: weight (C,), ignore_index, label_smoothing and reduction of `CrossEntropyLoss`.
 
     Example:
         >>> loss = FocalLoss(gamma=3.0, label_smoothing=0.05)
@@ -89,9 +94,11 @@ class FocalLoss(Loss):
         torch.Size([])
     """
 
-    def __init__(self, gamma: float, **settings: Any) -> None:
+    shown: ClassVar[tuple[str, ...]] = ("gamma",)
+
+    def __init__(self, gamma: float = DEFAULT_GAMMA, **settings: Any) -> None:
         super().__init__(**settings)
-        self.gamma = check_gamma(gamma)
+        self.gamma: Gamma = check_gamma(gamma)
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
         value = quick_focal(
@@ -107,9 +114,6 @@ class FocalLoss(Loss):
             return value
         return _focal(self.problem(logits, target), self.gamma, self.reduction)
 
-    def extra_repr(self) -> str:
-        return f"gamma={self.gamma}, {super().extra_repr()}"
-
 
 class LabelSmoothingLoss(FocalLoss):
     """Cross-entropy with smoothed labels: u = (1−ε)·onehot + ε/C (Müller et al. 2019)."""
@@ -118,7 +122,7 @@ class LabelSmoothingLoss(FocalLoss):
         super().__init__(gamma=0.0, label_smoothing=smoothing, **settings)
 
 
-class SampleDependentFocalLoss(Loss):
+class SampleDependentFocalLoss(FocalLoss):
     """Focal loss whose γ depends on the probability it is applied to (FLSD-53, called FLA-53 too).
 
     γ is the value of the first step whose threshold lies above p, a constant in the backward pass;
@@ -135,22 +139,9 @@ class SampleDependentFocalLoss(Loss):
     Mukhoti et al. 2020, section 4; their code puts the first threshold at 0.2, their text at 0.19.
     """
 
-    def __init__(self, steps: Steps = STEPS_53, **settings: Any) -> None:
+    def __init__(self, steps: Sequence[tuple[float, float]] = STEPS_53, **settings: Any) -> None:
         super().__init__(**settings)
-        self.steps = _check_steps(steps, "steps")
-
-    def gammas(self, p: Tensor) -> Tensor:
-        """γ at each probability p."""
-        gamma = torch.full_like(p, self.steps[-1][1])
-        for threshold, value in reversed(self.steps[:-1]):
-            gamma = torch.where(p < threshold, value, gamma)
-        return gamma
-
-    def values(self, problem: Problem) -> Tensor:
-        return problem.pointwise(lambda ce: focal_value(ce, self.gammas(torch.exp(-ce.detach()))))
-
-    def extra_repr(self) -> str:
-        return f"steps={self.steps}, {super().extra_repr()}"
+        self.gamma = check_steps(steps, "steps")
 
 
 class ScheduledFocalLoss(FocalLoss):
@@ -169,8 +160,12 @@ class ScheduledFocalLoss(FocalLoss):
     Mukhoti et al. 2020, appendix. γ is part of `state_dict`.
     """
 
-    def __init__(self, schedule: Steps = SCHEDULE_531, **settings: Any) -> None:
-        self.schedule = _check_steps(schedule, "schedule")
+    shown = ("schedule", "gamma")
+
+    def __init__(
+        self, schedule: Sequence[tuple[float, float]] = SCHEDULE_531, **settings: Any
+    ) -> None:
+        self.schedule = check_steps(schedule, "schedule")
         super().__init__(gamma=self.schedule[0][1], **settings)
 
     def start_epoch(self, epoch: int, epochs: int) -> None:
@@ -185,18 +180,29 @@ class ScheduledFocalLoss(FocalLoss):
         self.gamma = check_gamma(float(state))
 
 
-def _focal(problem: Problem, gamma: float | Tensor, reduction: str) -> Tensor:
-    if not isinstance(gamma, Tensor) and gamma == 0:
+def _focal(problem: Problem, gamma: Gamma, reduction: str) -> Tensor:
+    if not isinstance(gamma, (Tensor, tuple)) and gamma == 0:
         return problem.cross_entropy(reduction)
-    dense = problem.soft is not None or problem.smoothing > 0
-    if not dense and can_fuse(problem.given, problem.labels):
-        return problem.fused(gamma, reduction)
-    if dense and isinstance(gamma, Tensor):
-        gamma = gamma.unsqueeze(1)
-    return problem.reduce(problem.pointwise(lambda ce: focal_value(ce, gamma)), reduction)
+    if problem.soft is None and can_fuse(problem.given, problem.labels):
+        from focalcal.losses._triton import fused_focal
+
+        value = fused_focal(
+            problem.given,
+            problem.labels,
+            gamma,
+            weight=problem.weight,
+            ignore_index=problem.ignore_index,
+            smoothing=problem.smoothing,
+            reduction=reduction,
+        )
+        return value if reduction != "none" or problem.batched else value.squeeze(0)
+    return problem.focal(gamma, reduction)
 
 
-def _check_gammas(gamma: float | Tensor, problem: Problem) -> float | Tensor:
+def check_gammas(gamma: Any, problem: Problem) -> Gamma:
+    """γ as a number, steps, or one per label on the device of the logits."""
+    if isinstance(gamma, Sequence):
+        return check_steps(gamma, "gamma")
     if not isinstance(gamma, Tensor):
         return check_gamma(gamma)
     logits = problem.given
@@ -214,7 +220,7 @@ def _check_gammas(gamma: float | Tensor, problem: Problem) -> float | Tensor:
     return gamma
 
 
-def _check_steps(steps: Steps, name: str) -> tuple[tuple[float, float], ...]:
+def check_steps(steps: Sequence[tuple[float, float]], name: str) -> Steps:
     pairs = tuple((float(at), check_gamma(gamma)) for at, gamma in steps)
     ends = [at for at, _ in pairs]
     if not ends or ends != sorted(set(ends)) or ends[0] <= 0 or ends[-1] != 1:

@@ -39,6 +39,7 @@ class MMCELoss(Loss):
     Kumar et al. 2018, Eq. 6.
     """
 
+    shown: ClassVar[tuple[str, ...]] = ("strength", "bandwidth", "normalization", "sync")
     integer_only: ClassVar[bool] = True
     reductions: ClassVar[tuple[str, ...]] = ("mean", "sum")
 
@@ -75,12 +76,6 @@ class MMCELoss(Loss):
         if self.reduction == "sum":
             penalty = penalty * problem.denominator()
         return problem.cross_entropy(self.reduction) + penalty
-
-    def extra_repr(self) -> str:
-        return (
-            f"strength={self.strength}, bandwidth={self.bandwidth}, "
-            f"normalization={self.normalization!r}, sync={self.sync}, {super().extra_repr()}"
-        )
 
 
 def mmce(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor
 
@@ -31,6 +31,8 @@ class ProperFocalLoss(Loss):
     Komisarenko and Kull, ECAI 2024, Props. 2 and 4.
     """
 
+    shown: ClassVar[tuple[str, ...]] = ("gamma",)
+
     def __init__(self, gamma: float, **settings: Any) -> None:
         super().__init__(**settings)
         self.gamma = check_gamma(gamma)
@@ -41,6 +43,3 @@ class ProperFocalLoss(Loss):
         log_q = inverse_focal_log_map(problem.logits.double().movedim(1, -1), self.gamma)
         terms = focal_value(-log_q.movedim(-1, 1), self.gamma)
         return problem.expected(terms.to(problem.precision))
-
-    def extra_repr(self) -> str:
-        return f"gamma={self.gamma}, {super().extra_repr()}"

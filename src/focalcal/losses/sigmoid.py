@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -64,6 +66,8 @@ def sigmoid_focal_loss(
 class SigmoidFocalLoss(Loss):
     """The module of `sigmoid_focal_loss`; no class weights, smoothing or ignored labels."""
 
+    shown: ClassVar[tuple[str, ...]] = ("gamma", "alpha")
+
     def __init__(
         self, gamma: float = 2.0, alpha: float | None = None, *, reduction: str = "mean"
     ) -> None:
@@ -75,9 +79,6 @@ class SigmoidFocalLoss(Loss):
         return sigmoid_focal_loss(
             logits, target, self.gamma, alpha=self.alpha, reduction=self.reduction
         )
-
-    def extra_repr(self) -> str:
-        return f"gamma={self.gamma}, alpha={self.alpha}, {super().extra_repr()}"
 
 
 def _check_alpha(alpha: float | None) -> float | None:

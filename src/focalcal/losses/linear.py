@@ -1,0 +1,375 @@
+"""The focal loss behind a linear layer, for vocabularies whose logits do not fit in memory.
+
+The rows are taken in chunks: one product gives a chunk's logits, a fused kernel turns them into
+their gradient in place, and two products carry it to x and to the weight. Three products in all,
+nothing is computed twice, and no more than one chunk of logits exists at a time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from focalcal.errors import InputError
+from focalcal.losses._base import Loss
+from focalcal.losses._pointwise import Gamma
+from focalcal.losses._problem import (
+    IGNORE_INDEX,
+    Problem,
+    can_fuse,
+    check_reduction,
+    compute_dtype,
+    has_triton,
+    is_plain,
+    make_problem,
+)
+from focalcal.losses.focal import DEFAULT_GAMMA, check_gammas
+
+CHUNK_BYTES = 384_000_000
+"""Most bytes of logits that exist at a time."""
+ROWS = 128
+"""Chunks are whole multiples of this many rows, as the tiles of a matrix product are."""
+
+
+def linear_focal_loss(
+    x: Tensor,
+    weight: Tensor,
+    target: Tensor,
+    gamma: Any = DEFAULT_GAMMA,
+    *,
+    bias: Tensor | None = None,
+    class_weight: Tensor | None = None,
+    token_weight: Tensor | None = None,
+    ignore_index: int = IGNORE_INDEX,
+    label_smoothing: float = 0.0,
+    reduction: str = "mean",
+    accumulate: torch.dtype | None = None,
+    chunk_bytes: int = CHUNK_BYTES,
+) -> Tensor:
+    """`focal_loss(F.linear(x, weight, bias), target, gamma)` without ever holding all logits.
+
+    Gradients are computed with the value, so that `loss.backward()` only hands them over. With
+    reduction "none", and in float16, where a loss scale arrives with the backward pass, they are
+    computed there from logits computed again: four products instead of three. Weights of tokens
+    that are known in advance are cheaper as `token_weight` than by reduction "none".
+
+    Args:
+        x: (..., D), the last hidden states.
+        weight: (V, D) of the output layer; also a float32 weight beside x in half precision.
+        target: labels (...).
+        gamma: γ > −1, a number (2 by default; 0 is cross-entropy), one per label (...), or steps
+            ((end, γ), ...) as in `SampleDependentFocalLoss`.
+        bias: (V,).
+        class_weight: (V,), the `weight` of `CrossEntropyLoss`.
+        token_weight: (...), multiplies each token's loss; "mean" divides by the sum of weights.
+        ignore_index: label whose tokens count for nothing.
+        label_smoothing: share of the target spread evenly over the classes.
+        reduction: "none", "mean" or "sum".
+        accumulate: dtype in which the weight's gradient adds up over the chunks; None is the dtype
+            of `weight`. Each product adds in float32 in any case; in bfloat16 the sum is rounded
+            once per chunk. torch.float32 rounds once in all, for 4 more bytes per weight.
+        chunk_bytes: how much memory a chunk of logits may take.
+
+    Returns:
+        A scalar, or the labels' shape with reduction "none"; float32 (float64 of float64 input).
+
+    Example:
+        >>> x, weight = torch.randn(6, 4, requires_grad=True), torch.randn(9, 4)
+        >>> linear_focal_loss(x, weight, torch.arange(6), gamma=3.0).backward()
+        >>> x.grad.shape
+        torch.Size([6, 4])
+
+    Second derivatives are not available: take `focal_loss` of the logits for those.
+    """
+    function = _linear_focal
+    if torch.compiler.is_compiling():  # it launches kernels and fills buffers: a graph break
+        function = torch.compiler.disable(function)
+    options = (bias, class_weight, token_weight, ignore_index, label_smoothing, reduction)
+    return function(x, weight, target, gamma, *options, accumulate, chunk_bytes)
+
+
+class LinearFocalLoss(Loss):
+    """The module of `linear_focal_loss`: `loss(hidden, head.weight, target, bias=head.bias)`.
+
+    Args:
+        gamma: a number > −1, 2 by default, or steps ((end, γ), ...).
+        class_weight, ignore_index, label_smoothing, reduction, accumulate: see the function.
+
+    Example:
+        >>> head = torch.nn.Linear(4, 9)
+        >>> loss = LinearFocalLoss(gamma=3.0)
+        >>> loss(torch.randn(2, 5, 4), head.weight, torch.zeros(2, 5).long(), bias=head.bias).shape
+        torch.Size([])
+    """
+
+    shown: ClassVar[tuple[str, ...]] = ("gamma", "accumulate")
+
+    def __init__(
+        self,
+        gamma: Any = DEFAULT_GAMMA,
+        *,
+        class_weight: Tensor | None = None,
+        accumulate: torch.dtype | None = None,
+        **settings: Any,
+    ) -> None:
+        super().__init__(weight=class_weight, **settings)
+        empty = Problem(torch.empty(0, 2), None, None, None, IGNORE_INDEX, 0.0, batched=True)
+        self.gamma: Gamma = check_gammas(gamma, empty)
+        self.accumulate = accumulate
+
+    def forward(
+        self,
+        x: Tensor,
+        weight: Tensor,
+        target: Tensor,
+        *,
+        bias: Tensor | None = None,
+        token_weight: Tensor | None = None,
+    ) -> Tensor:
+        return linear_focal_loss(
+            x,
+            weight,
+            target,
+            self.gamma,
+            bias=bias,
+            class_weight=self.weight,
+            token_weight=token_weight,
+            ignore_index=self.ignore_index,
+            label_smoothing=self.label_smoothing,
+            reduction=self.reduction,
+            accumulate=self.accumulate,
+        )
+
+
+def _linear_focal(
+    x: Tensor,
+    weight: Tensor,
+    target: Tensor,
+    gamma: Any,
+    bias: Tensor | None,
+    class_weight: Tensor | None,
+    token_weight: Tensor | None,
+    ignore_index: int,
+    label_smoothing: float,
+    reduction: str,
+    accumulate: torch.dtype | None,
+    chunk_bytes: int,
+) -> Tensor:
+    """Check everything, then compute."""
+    check_reduction(reduction)
+    if torch.is_autocast_enabled(x.device.type):
+        x = x.to(torch.get_autocast_dtype(x.device.type))
+    _check_layer(x, weight, bias, accumulate)
+    if target.shape != x.shape[:-1]:
+        raise InputError(
+            f"expected labels of shape {tuple(x.shape[:-1])} for x of shape {tuple(x.shape)}, "
+            f"got {tuple(target.shape)}"
+        )
+    rows = x.reshape(-1, x.shape[-1])
+    # The options are checked as those of focal_loss, with logits that take no memory.
+    problem = make_problem(
+        rows.detach().new_empty(()).expand(len(rows), len(weight)),
+        target.reshape(-1),
+        weight=class_weight,
+        ignore_index=ignore_index,
+        label_smoothing=label_smoothing,
+        integer_only="linear_focal_loss" if target.is_floating_point() else None,
+    )
+    gamma = check_gammas(gamma.reshape(-1) if isinstance(gamma, Tensor) else gamma, problem)
+    if token_weight is not None:
+        if token_weight.shape != target.shape:
+            raise InputError(
+                f"expected one token_weight per label, shape {tuple(target.shape)}, "
+                f"got {tuple(token_weight.shape)}"
+            )
+        token_weight = token_weight.detach().reshape(-1).to(rows.device, problem.precision)
+    settings = _Settings(
+        problem,
+        gamma,
+        reduction,
+        accumulate or weight.dtype,
+        max(ROWS, chunk_bytes // (rows.element_size() * max(1, len(weight))) // ROWS * ROWS),
+        torch.is_grad_enabled(),
+    )
+    value = _LinearFocal.apply(rows, weight, bias, token_weight, settings)
+    return value.reshape(target.shape) if reduction == "none" else value
+
+
+@dataclass(frozen=True)
+class _Settings:
+    problem: Problem  # its logits have a shape and no memory
+    gamma: Gamma
+    reduction: str
+    accumulate: torch.dtype
+    chunk: int  # rows
+    differentiable: bool
+
+
+class _LinearFocal(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        token_weight: Tensor | None,
+        settings: _Settings,
+    ) -> Tensor:
+        kept, total = _row_weights(settings.problem, token_weight)
+        mean = settings.reduction == "mean"
+        factor = torch.where(kept > 0, kept / total, 0.0) if mean else kept
+        wanted = [need and settings.differentiable for need in ctx.needs_input_grad[:3]]
+        ctx.later = any(wanted) and (settings.reduction == "none" or x.dtype == torch.float16)
+        now = [False] * 3 if ctx.later else wanted
+        values, ctx.gradients = _sweep(x, weight, bias, factor, settings, now)
+        if ctx.later:
+            ctx.save_for_backward(x, weight, bias, factor)
+            ctx.settings, ctx.wanted = settings, wanted
+        values = values * kept
+        if settings.reduction == "none":
+            return values
+        return values.sum() / total if mean else values.sum()
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        if torch.is_grad_enabled():
+            raise InputError(
+                "linear_focal_loss has no second derivatives (create_graph=True); "
+                "take focal_loss of the logits"
+            )
+        if ctx.later:
+            x, weight, bias, factor = ctx.saved_tensors
+            _, gradients = _sweep(x, weight, bias, factor * grad, ctx.settings, ctx.wanted)
+            return *gradients, None, None
+        # Without a reference from here autograd keeps the buffers themselves, not copies.
+        gradients, ctx.gradients = ctx.gradients, None
+        if gradients is None:
+            raise InputError(
+                "expected one backward pass per call of linear_focal_loss, whose gradients are "
+                "computed with the value and handed over once; call it again"
+            )
+        return *[None if g is None else _scaled(g, grad) for g in gradients], None, None
+
+
+def _sweep(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    factor: Tensor,
+    settings: _Settings,
+    wanted: list[bool],
+) -> tuple[Tensor, list[Tensor | None]]:
+    """The loss of each row, and the gradients of Σ factor · loss in x, weight and bias."""
+    kind = compute_dtype(x) if x.is_cpu else x.dtype  # a CPU computes half precision in float32
+    matrix = weight.to(kind)
+    shift = None if bias is None else bias.to(kind)
+    values = torch.empty_like(factor)
+    dx = torch.empty_like(x) if wanted[0] else None
+    dw = db = None
+    if wanted[1]:
+        dw = (
+            torch.zeros_like(weight)
+            if len(x) == 0
+            else torch.empty_like(weight, dtype=kind if x.is_cpu else settings.accumulate)
+        )
+    if wanted[2]:
+        db = torch.zeros_like(bias, dtype=factor.dtype)
+    buffer = x.new_empty(min(len(x), settings.chunk), len(weight), dtype=kind)
+    with torch.autocast(x.device.type, enabled=False):
+        for start in range(0, len(x), settings.chunk):
+            part = slice(start, start + settings.chunk)
+            rows = x[part].to(kind)
+            logits = buffer[: len(rows)]
+            if shift is None:
+                torch.mm(rows, matrix.T, out=logits)
+            else:
+                torch.addmm(shift, rows, matrix.T, out=logits)
+            values[part] = _to_gradients(logits, part, factor, settings, any(wanted))
+            if dx is not None:
+                dx[part] = logits @ matrix
+            if dw is not None:
+                _add_product(dw, logits.T, rows, beta=int(start > 0))
+            if db is not None:
+                db += logits.sum(0, dtype=db.dtype)
+    dw = None if dw is None else dw.to(weight.dtype)
+    db = None if db is None else db.to(bias.dtype)
+    return values, [dx, dw, db]
+
+
+def _to_gradients(
+    logits: Tensor, part: slice, factor: Tensor, settings: _Settings, wanted: bool
+) -> Tensor:
+    """The loss of each row; the logits become factor · d(loss)/d(logits) in place if wanted."""
+    problem, gamma = settings.problem, settings.gamma
+    labels, factor = problem.labels[part].contiguous(), factor[part]
+    gamma = gamma[part] if isinstance(gamma, Tensor) else gamma
+    options = problem.weight, problem.ignore_index, problem.smoothing
+    if can_fuse(logits, labels):
+        from focalcal.losses import _triton
+
+        fused = _triton.Settings(gamma, *options).contiguous()
+        values, scratch = _triton.launch_forward(logits, labels, fused)
+        if wanted:
+            _triton.launch_backward(logits, labels, scratch, factor, fused, out=logits)
+        return values
+    leaf = logits.detach().requires_grad_(wanted)
+    with torch.set_grad_enabled(wanted):
+        values = Problem(leaf, labels, None, *options, batched=True).focal(gamma, "none")
+    if wanted:
+        logits.copy_(torch.autograd.grad(values, leaf, factor)[0])
+    return values.detach()
+
+
+def _row_weights(problem: Problem, token_weight: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Each row's factor besides its class weight, 0 where ignored; and what "mean" divides by."""
+    kept = (problem.labels != problem.ignore_index).to(problem.precision)
+    kept = kept if token_weight is None else kept * token_weight
+    if problem.weight is None:
+        return kept, kept.sum()
+    # Clamped for CUDA, where labels are not checked: there a wrong one gives NaN.
+    classes = problem.safe_labels().clamp(0, problem.n_classes - 1)
+    return kept, (kept * problem.weight[classes]).sum()
+
+
+def _add_product(total: Tensor, a: Tensor, b: Tensor, beta: int) -> None:
+    """total ← beta · total + a @ b; CUDA adds products of half precision to a float32 total."""
+    if total.dtype == a.dtype:
+        torch.addmm(total, a, b, beta=beta, out=total)
+    else:
+        torch.addmm(total, a, b, out_dtype=total.dtype, beta=beta, out=total)
+
+
+def _scaled(gradient: Tensor, grad: Tensor) -> Tensor:
+    if gradient.is_cuda and gradient.dtype != torch.float64 and has_triton():
+        from focalcal.losses._triton import scale_
+
+        return scale_(gradient, grad)
+    return gradient.mul_(grad)
+
+
+def _check_layer(
+    x: Tensor, weight: Tensor, bias: Tensor | None, accumulate: torch.dtype | None
+) -> None:
+    if not is_plain(weight) or weight.ndim != 2:
+        raise InputError(
+            f"expected the whole weight (V, D) as a plain tensor, got {type(weight).__name__} of "
+            f"shape {tuple(weight.shape)}; where it is sharded, call the loss inside the forward "
+            "of the module that owns it, where FSDP has gathered it"
+        )
+    if x.ndim < 1 or x.shape[-1] != weight.shape[1]:
+        raise InputError(
+            f"expected x (..., {weight.shape[1]}) for a weight of shape {tuple(weight.shape)}, "
+            f"got {tuple(x.shape)}"
+        )
+    if not x.is_floating_point() or weight.dtype not in (x.dtype, torch.float32):
+        raise InputError(
+            "expected x and weight of one floating-point dtype, or a float32 weight, got "
+            f"{x.dtype} and {weight.dtype}"
+        )
+    if bias is not None and bias.shape != weight.shape[:1]:
+        raise InputError(f"expected bias ({len(weight)},), got {tuple(bias.shape)}")
+    if accumulate not in (None, weight.dtype, torch.float32):
+        raise InputError(f"expected accumulate float32 or {weight.dtype}, got {accumulate}")

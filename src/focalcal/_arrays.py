@@ -6,6 +6,7 @@ Everything right of `Predictions` is written against the array API standard thro
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import array_api_compat
@@ -16,7 +17,8 @@ Array = Any
 
 
 def is_torch(x: Any) -> bool:
-    return array_api_compat.is_torch_array(x)
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(x, torch.Tensor)
 
 
 def as_array(x: Any) -> Array:
@@ -35,6 +37,10 @@ def as_array(x: Any) -> Array:
 
 def namespace(*arrays: Array) -> Any:
     """The array API namespace that the given arrays share."""
+    if all(is_torch(array) for array in arrays):
+        import array_api_compat.torch as torch_namespace
+
+        return torch_namespace  # array_namespace caches, which torch.compile warns of
     return array_api_compat.array_namespace(*arrays)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import copy
+import types
 import warnings
 
 import numpy as np
@@ -285,6 +286,56 @@ def test_calibrated_module(fitted, logits):
     torch.testing.assert_close(log_module(x).exp(), module(x))
     assert {id(p) for p in module.parameters()} == {id(p) for p in net.parameters()}
     assert module.model is net
+
+
+class Output(dict):
+    """Fields by key and by name, as the outputs of transformers."""
+
+    __getattr__ = dict.__getitem__
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [lambda z: Output(logits=z), lambda z: (z, None), lambda z: types.SimpleNamespace(logits=z)],
+)
+def test_calibrated_module_reads_outputs_that_hold_logits(fitted, logits, wrap):
+    class Model(torch.nn.Module):
+        def forward(self, x, scale=1.0):
+            return wrap(scale * x)
+
+    module = CalibratedModule(Model(), fitted("spline"))
+    x = torch.as_tensor(logits)
+    expected = fitted("spline").predict_proba(2 * x)
+    torch.testing.assert_close(module(x, scale=2.0), expected)
+
+
+def test_calibrated_module_says_what_it_cannot_read(fitted):
+    class Model(torch.nn.Module):
+        def forward(self, x):
+            return {"scores": x}
+
+    with pytest.raises(InputError, match="expected a model that returns logits.*got dict"):
+        CalibratedModule(Model(), fitted("spline"))(torch.zeros(2, 4))
+
+
+@pytest.mark.parametrize("axis", [1, -1])
+def test_calibrated_module_keeps_the_shape_of_images_and_tokens(fitted, logits, axis):
+    rows = torch.as_tensor(logits[:60])
+    images = rows.reshape(3, 4, 5, -1).movedim(-1, axis)
+    module = CalibratedModule(torch.nn.Identity(), fitted("spline"), class_axis=axis)
+    expected = fitted("spline").predict_proba(rows)
+    torch.testing.assert_close(module(images).movedim(axis, -1).reshape(60, -1), expected)
+    assert module(images).shape == images.shape
+
+
+@pytest.mark.parametrize("name", ["temperature", "focal-temperature", "spline", "isotonic"])
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_calibrated_module_compiles_whole_and_without_warnings(fitted, logits, name):
+    module = CalibratedModule(torch.nn.Linear(4, 4).double(), fitted(name))
+    x = torch.as_tensor(logits[:20])
+    torch._dynamo.reset()
+    compiled = torch.compile(module, backend="aot_eager", fullgraph=True)
+    torch.testing.assert_close(compiled(x), module(x))
 
 
 def test_calibrated_module_predicts_without_dropout(fitted, logits, tmp_path, monkeypatch):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 from sklearn.datasets import make_classification
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.frozen import FrozenEstimator
@@ -22,6 +23,7 @@ from focalcal.calibrators import (
     IsotonicCalibration,
     PlattScaling,
     TemperatureScaling,
+    VectorScaling,
 )
 from focalcal.errors import InputError
 
@@ -149,3 +151,15 @@ def test_absurd_certainty_does_not_decide_the_temperature():
     plain, mended = model.predict_proba(X[1200:]), calibrated.predict_proba(X[1200:])
     assert ece(y[1200:], mended) < 0.5 * ece(y[1200:], plain)
     assert nll(y[1200:], mended) < 1.0
+
+
+def test_a_calibrator_can_be_given_by_name(data):
+    X, y = data
+    named, built = (
+        CalibratedClassifier(LogisticRegression(), c, cv=3).fit(X, y).predict_proba(X)
+        for c in ("vector", VectorScaling())
+    )
+    np.testing.assert_array_equal(named, built)
+    assert clone(CalibratedClassifier(LogisticRegression(), "beta")).calibrator == "beta"
+    with pytest.raises(InputError, match="expected a method of"):
+        CalibratedClassifier(LogisticRegression(), "heat", cv=3).fit(X, y)

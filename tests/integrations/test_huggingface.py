@@ -64,3 +64,12 @@ def test_what_does_not_fit_is_refused():
         compute_loss_func(FocalLoss(1.0, reduction="sum"))
     with pytest.raises(InputError, match="one label per row"):
         compute_metrics((np.zeros((4, 2)), np.zeros(3, int)))
+
+
+@pytest.mark.parametrize("name", ["ce", "fl-2", "brier", "adafocal", "mmce"])
+def test_a_micro_batch_without_labels_adds_nothing(tokens, name):
+    logits = tokens[0].requires_grad_()
+    value = compute_loss_func(name)({"logits": logits}, torch.full((8, 6), -100), 10)
+    assert value.item() == 0
+    (gradient,) = torch.autograd.grad(value, logits)
+    assert (gradient == 0).all()

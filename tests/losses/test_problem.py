@@ -7,6 +7,7 @@ import torch
 from torch.nn import functional as F
 
 from focalcal.errors import InputError
+from focalcal.losses import FocalLoss, focal_loss, make_loss
 from losses.conftest import ALL, INTEGER_ONLY, PER_SAMPLE, build, case, gradient
 
 SOFT = [name for name in ALL if name not in INTEGER_ONLY and not name.startswith("dual")]
@@ -102,3 +103,42 @@ def test_torch_func_agrees_with_autograd(name) -> None:
     torch.testing.assert_close(torch.func.grad(loss)(z, labels), expected)
     per_row = torch.func.vmap(torch.func.grad(loss))(z[:, None], labels[:, None])
     torch.testing.assert_close(per_row[:, 0], expected)
+
+
+@pytest.mark.parametrize("name", ["ce", "fl-2", "fla-53", "brier", "dual-focal", "mmce"])
+@pytest.mark.parametrize("shape", [(6,), (6, 1), (6, 1, 2)])
+def test_one_logit_per_sample_points_to_the_sigmoid_loss(name, shape) -> None:
+    target = torch.ones(shape[:1] + shape[2:], dtype=torch.long)
+    with pytest.raises(InputError, match="use SigmoidFocalLoss"):
+        make_loss(name)(torch.zeros(shape), target)
+
+
+def test_alpha_points_to_weight_and_the_default_gamma_is_2() -> None:
+    with pytest.raises(InputError, match="weight="):
+        FocalLoss(2.0, alpha=torch.ones(3))
+    with pytest.raises(TypeError, match=r"unexpected arguments \['labelsmoothing'\]"):
+        FocalLoss(labelsmoothing=0.1)
+    logits, labels = torch.randn(5, 3), torch.arange(5) % 3
+    assert torch.equal(FocalLoss()(logits, labels), focal_loss(logits, labels))
+    assert torch.equal(FocalLoss()(logits, labels), focal_loss(logits, labels, 2.0))
+
+
+@pytest.mark.parametrize(
+    ("loss", "text"),
+    [
+        (FocalLoss(), "FocalLoss(gamma=2.0, reduction='mean')"),
+        (
+            FocalLoss(3.0, weight=torch.ones(4), ignore_index=0, label_smoothing=0.1),
+            "FocalLoss(gamma=3.0, weight=(4,), ignore_index=0, label_smoothing=0.1, "
+            "reduction='mean')",
+        ),
+        (
+            make_loss("fla-53", reduction="sum"),
+            "SampleDependentFocalLoss(gamma=((0.2, 5.0), (1.0, 3.0)), reduction='sum')",
+        ),
+        (make_loss("sigmoid-focal-2"), "SigmoidFocalLoss(gamma=2.0, alpha=None, reduction='mean')"),
+        (make_loss("adafocal", bins=4), "AdaFocalLoss(bins=4, reduction='mean')"),
+    ],
+)
+def test_repr_shows_every_setting(loss, text) -> None:
+    assert repr(loss) == text

@@ -115,9 +115,16 @@ class CalibratorModule(nn.Module):
 class CalibratedModule(nn.Module):
     """A network whose forward pass returns calibrated probabilities instead of logits.
 
-    `model` returns logits (N, K), (N,) or (N, 1); it is held, not copied, and put in eval mode,
-    because a calibrator is fitted to logits without dropout. `train()` leaves that mode.
-    Calibration adds buffers only: there is nothing more to train.
+    `model` returns logits (N, K), (N,) or (N, 1), images of logits (N, K, d1..dk), or an output
+    with `logits` as Hugging Face models do. It is held, not copied, and put in eval mode, because a
+    calibrator is fitted to logits without dropout. `train()` leaves that mode. Calibration adds
+    buffers only: there is nothing more to train.
+
+    Arguments:
+        model: the network.
+        calibrator: fitted.
+        log: return log-probabilities.
+        class_axis: where the classes are if there are more axes than two; −1 for tokens (N, T, K).
 
     >>> import torch
     >>> from focalcal.calibrators import PlattScaling
@@ -129,17 +136,28 @@ class CalibratedModule(nn.Module):
     True
     """
 
-    def __init__(self, model: nn.Module, calibrator: Calibrator, *, log: bool = False) -> None:
+    def __init__(
+        self, model: nn.Module, calibrator: Calibrator, *, log: bool = False, class_axis: int = 1
+    ) -> None:
         super().__init__()
         self.model = model
         self.calibrator = calibrator.to_torch()
         self.log = log
+        self.class_axis = class_axis
         self.eval()
 
     def forward(self, *inputs: Any, **options: Any) -> Tensor:
-        """Probabilities (N, K), or log-probabilities if made with `log=True`."""
-        logits = self.model(*inputs, **options)
-        return self.calibrator.log_proba(logits) if self.log else self.calibrator(logits)
+        """Probabilities in the shape of the logits, or log-probabilities if made with `log=True`.
+
+        Binary logits (N,) and (N, 1) become two columns.
+        """
+        logits = _logits(self.model(*inputs, **options))
+        function = self.calibrator.log_proba if self.log else self.calibrator
+        if logits.ndim < 3:
+            return function(logits)
+        last = logits.movedim(self.class_axis, -1)
+        rows = function(last.reshape(-1, last.shape[-1]))
+        return rows.reshape(last.shape).movedim(-1, self.class_axis)
 
     def to_onnx(self, path: str | Path, example: Any, **options: Any) -> None:
         """Write network and calibrator as one ONNX graph; `options` go to `torch.onnx.export`.
@@ -153,6 +171,22 @@ class CalibratedModule(nn.Module):
         with temporary_model() as model_path:
             _export_network(self.model, inputs, str(model_path), options)
             attach_to_onnx(model_path, self.calibrator._calibrator, path, log=self.log)
+
+
+def _logits(output: Any) -> Tensor:
+    """A tensor as it is; the logits of a Hugging Face output; the first of a tuple."""
+    if isinstance(output, Tensor):
+        return output
+    if isinstance(output, dict) and "logits" in output:
+        return output["logits"]
+    if hasattr(output, "logits"):
+        return output.logits
+    if isinstance(output, tuple) and output and isinstance(output[0], Tensor):
+        return output[0]
+    raise InputError(
+        "expected a model that returns logits, an output with logits or a tuple that begins with "
+        f"them, got {type(output).__name__}"
+    )
 
 
 def _export_network(model: nn.Module, inputs: tuple[Any, ...], path: str, options: Any) -> None:

@@ -35,7 +35,8 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
 
     Arguments:
         estimator: any scikit-learn classifier.
-        calibrator: any calibrator of this package; None is temperature scaling by NLL.
+        calibrator: any calibrator of this package, or its name in METHODS such as "temperature";
+            None is temperature scaling by NLL.
         cv: "prefit" or the number of folds ≥ 2; folds are shuffled with `random_state`.
         response: which logits are calibrated. "decision_function" or "predict_log_proba"; "auto"
             takes the first of them that the estimator has. An exact zero probability counts as
@@ -55,7 +56,7 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
     def __init__(
         self,
         estimator: Any,
-        calibrator: Calibrator | None = None,
+        calibrator: Calibrator | str | None = None,
         *,
         cv: int | str = "prefit",
         response: str = "auto",
@@ -96,7 +97,12 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
             raise InputError(
                 f"expected labels the estimator was fitted to, got {unknown[:3].tolist()}"
             )
-        calibrator = TemperatureScaling() if self.calibrator is None else clone(self.calibrator)
+        if isinstance(self.calibrator, str):
+            from focalcal.calibrators import make  # which imports this module
+
+            calibrator = make(self.calibrator)
+        else:
+            calibrator = TemperatureScaling() if self.calibrator is None else clone(self.calibrator)
         codes = np.searchsorted(self.classes_, y)
         self.calibrator_ = calibrator.fit(logits, codes, sample_weight=sample_weight)
         return self

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from focalcal._arrays import softmax, to_numpy
@@ -26,7 +27,8 @@ def compute_loss_func(loss: Loss | str) -> Callable[..., Tensor]:
     `loss` has reduction "mean", or is a name for `make_loss`. Sequence and token classification
     are understood: logits (B, C) or (B, T, C), integer labels (B,) or (B, T); labels of the
     logits' shape go to the loss as they are (multi-label). With gradient accumulation the Trainer
-    passes `num_items_in_batch`, and the batches' losses add up to one mean over all of them.
+    passes `num_items_in_batch`, and the batches' losses add up to one mean over all of them; a
+    micro-batch without a single label adds 0.
 
     >>> import torch
     >>> function = compute_loss_func("fl-2")
@@ -42,10 +44,12 @@ def compute_loss_func(loss: Loss | str) -> Callable[..., Tensor]:
         if labels.shape != logits.shape:
             logits = logits.reshape(-1, logits.shape[-1])
             labels = labels.reshape(-1)
-        mean = module(logits, labels)
         if num_items_in_batch is None:
-            return mean
-        return mean * ((labels != module.ignore_index).sum() / num_items_in_batch)
+            return module(logits, labels)
+        kept = labels != module.ignore_index
+        # A micro-batch without a label has no mean: that of any labels, times 0.
+        mean = module(logits, torch.where(kept.any(), labels, 0))
+        return mean * (kept.sum() / num_items_in_batch)
 
     return function
 

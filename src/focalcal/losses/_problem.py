@@ -191,6 +191,7 @@ def make_problem(
             "expected floating-point logits (N, C) or (N, C, d1..dk), got "
             f"{logits.dtype} of shape {tuple(logits.shape)}"
         )
+    _refuse_one_logit(logits, target)
     batched = logits.ndim > 1
     if not batched:
         logits, target = logits.unsqueeze(0), target.unsqueeze(0)
@@ -227,6 +228,18 @@ def make_problem(
     return Problem(
         logits, target, None, weight, ignore_index, float(label_smoothing), batched, all_kept
     )
+
+
+def _refuse_one_logit(logits: Tensor, target: Tensor) -> None:
+    """One logit per sample is a yes/no problem, whose softmax would be 1 whatever the logit."""
+    column = logits.ndim > 1 and logits.shape[1] == 1
+    labels = logits.ndim == 1 and target.ndim == 1 and not target.is_floating_point()
+    if column or labels:
+        raise InputError(
+            "expected one logit for each of 2 or more classes, (N, C) or (C,), got "
+            f"{tuple(logits.shape)} with targets {tuple(target.shape)}; for one logit per yes/no "
+            "decision use SigmoidFocalLoss or sigmoid_focal_loss"
+        )
 
 
 def compute_dtype(logits: Tensor) -> torch.dtype:

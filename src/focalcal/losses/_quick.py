@@ -45,7 +45,8 @@ def quick_focal(
         return None
     n, n_classes = logits.shape
     if (
-        not 0 <= label_smoothing <= 1
+        n_classes < 2
+        or not 0 <= label_smoothing <= 1
         or reduction not in REDUCTIONS
         or target.dtype is not torch.int64
         or target.size(0) != n

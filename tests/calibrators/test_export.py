@@ -314,7 +314,7 @@ def test_calibrated_module_says_what_it_cannot_read(fitted):
         def forward(self, x):
             return {"scores": x}
 
-    with pytest.raises(InputError, match="expected a model that returns logits.*got dict"):
+    with pytest.raises(InputError, match=r"expected a model that returns logits.*got dict"):
         CalibratedModule(Model(), fitted("spline"))(torch.zeros(2, 4))
 
 

@@ -5,9 +5,10 @@
     python benchmarks/linear.py --json out.json  # also as JSON with provenance
 
 A step is the forward and backward pass of linear layer and loss in bfloat16. The yardstick is the
-three matrix products alone, whose logits are not even looked at. The cases take turns, step by
-step, and the median counts. Memory is the peak above the inputs, gradients included, in 10⁹ bytes.
-Errors are ‖got − exact‖ / ‖exact‖ against the same step in float64 of the same bfloat16 inputs,
+three matrix products alone, whose logits are not even looked at. Each case runs alone for half a
+second and then for another half that counts, because matrix products heat the chip, which then
+clocks lower; two such rounds, and the median step of both. Memory is the peak above the inputs,
+gradients included, in 10⁹ bytes. Errors are ‖got − exact‖ / ‖exact‖ against the same step in float64 of the same bfloat16 inputs,
 whose tokens are certain, likely and unlikely; those of one eager step stand beside them.
 """
 
@@ -110,18 +111,23 @@ def training_step(loss: Loss, x: Tensor, weight: Tensor, target: Tensor) -> Call
     return step
 
 
-def milliseconds(steps: dict[str, Callable[[], None]], device: str, repeats: int) -> dict:
-    """Median time of each step; the steps take turns."""
+def milliseconds(steps: dict[str, Callable[[], None]], device: str, seconds: float) -> dict:
+    """Median time of each step at the clock rate that it settles at."""
     wait = torch.cuda.synchronize if device == "cuda" else (lambda: None)
     times: dict[str, list[float]] = {name: [] for name in steps}
-    for turn in range(repeats + 2):
+    for _ in range(2):
         for name, step in steps.items():
             wait()
-            start = time.perf_counter()
-            step()
-            wait()
-            if turn > 1:
-                times[name].append(1e3 * (time.perf_counter() - start))
+            begin = start = time.perf_counter()
+            counted: list[float] = []
+            while start < begin + seconds or not counted:
+                step()
+                wait()
+                end = time.perf_counter()
+                if start >= begin + seconds / 2:
+                    counted.append(1e3 * (end - start))
+                start = end
+            times[name] += counted
     return {name: statistics.median(values) for name, values in times.items()}
 
 
@@ -186,7 +192,7 @@ def compare(shape: tuple[int, int, int], options: argparse.Namespace) -> dict:
         step()  # compiles, and takes the workspaces of the matrix library
         memory[name] = peak(step, x, weight) if device == "cuda" else float("nan")
         torch.cuda.empty_cache()
-    times = milliseconds(steps, device, options.repeats)
+    times = milliseconds(steps, device, options.seconds)
     floor = times["three products"]
     print(f"\n{n:,} × {d:,} × {v:,}, {x.dtype}, forward + backward", flush=True)
     for name, value in times.items():
@@ -202,7 +208,7 @@ def compare(shape: tuple[int, int, int], options: argparse.Namespace) -> dict:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--repeats", type=int, default=10)
+    parser.add_argument("--seconds", type=float, default=1.0, help="per case and round")
     parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()

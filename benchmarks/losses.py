@@ -139,15 +139,15 @@ def host_costs(device: str, repeats: int) -> dict:
         "FocalLoss, forward + backward": training_step(FocalLoss(GAMMA), logits, target),
     }
     if device == "cuda":
-        from focalcal.losses import _kernels, _triton
+        from focalcal.losses import _triton
 
         grad = torch.ones((), device=device)
-        settings = (fixed, target, GAMMA, None, -100, "mean")
+        settings = (fixed, target, _triton.Settings(GAMMA, reduction="mean"))
         _, scratch = _triton.launch_forward(*settings)
         steps |= {
             "allocate and launch, forward": partial(_triton.launch_forward, *settings),
             "allocate and launch, backward": partial(
-                _triton.launch_backward, fixed, target, scratch, grad, "mean"
+                _triton.launch_backward, fixed, target, scratch, grad, settings[2]
             ),
             "an empty allocation": partial(torch.empty_like, fixed),
         }
@@ -155,10 +155,6 @@ def host_costs(device: str, repeats: int) -> dict:
     print("\nhost time per call at 32 × 8")
     for name, value in costs.items():
         print(f"  {name:<40}{value:8.1f} µs")
-    if device == "cuda":
-        kernels = (_kernels.forward, _kernels.reduce, _kernels.backward)
-        direct = all(kernel.direct and kernel.compiled for kernel in kernels)
-        print(f"  kernels launched {'directly' if direct else 'THROUGH TRITON: slow'}")
     return costs
 
 
@@ -210,14 +206,16 @@ def sweep(n: int, n_classes: int, repeats: int) -> None:
 
     logits = torch.randn(n, n_classes, device="cuda")
     target = torch.randint(n_classes, (n,), device="cuda")
-    settings = (logits, target, GAMMA, None, -100, "none")
+    settings = (logits, target, _triton.Settings(GAMMA))
     _, saved = _triton.launch_forward(*settings)
     grad = torch.ones((), device="cuda")
     whole = 1 << (n_classes - 1).bit_length()
     blocks = [whole] if whole <= 4096 else [2048, 4096, 8192, 16384, whole]
     kernels = {
         "forward": lambda tile: _triton.launch_forward(*settings, tile),
-        "backward": lambda tile: _triton.launch_backward(logits, target, saved, grad, "none", tile),
+        "backward": lambda tile: _triton.launch_backward(
+            logits, target, saved, grad, settings[2], tile
+        ),
     }
     print(f"\ntiles at {n:,} × {n_classes:,}")
     for name, launch in kernels.items():
@@ -229,7 +227,7 @@ def sweep(n: int, n_classes: int, repeats: int) -> None:
             tile = Tile(rows, block, warps)
             launches[tile] = partial(launch, tile)
         times = milliseconds(launches, "cuda", repeats)
-        default = getattr(_triton, f"{name}_tile")(n_classes)
+        default = getattr(_triton, f"{name}_tile")(n_classes, 4)
         for tile in sorted(times, key=times.get)[:10]:
             mark = "  <- default" if tile == default else ""
             print(f"  {name:<9}{tile}  {times[tile]:.4f} ms{mark}")

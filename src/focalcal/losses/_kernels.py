@@ -33,18 +33,19 @@ class Tile:
 
 
 @cache
-def forward_tile(n_classes: int) -> Tile:
-    return _tile(n_classes, largest=8192)
+def forward_tile(n_classes: int, item_size: int) -> Tile:
+    return _tile(n_classes, item_size, largest=8192)
 
 
 @cache
-def backward_tile(n_classes: int) -> Tile:
-    return _tile(n_classes, largest=4096)
+def backward_tile(n_classes: int, item_size: int) -> Tile:
+    return _tile(n_classes, item_size, largest=4096)
 
 
-def _tile(n_classes: int, largest: int) -> Tile:
+def _tile(n_classes: int, item_size: int, largest: int) -> Tile:
+    """64 bytes per thread, as measured."""
     block = min(triton.next_power_of_2(n_classes), largest)
-    return Tile(max(1, 512 // block), block, max(1, min(16, block // 512)))
+    return Tile(max(1, 512 // block), block, max(1, min(16, block * item_size // 2048)))
 
 
 @cache

@@ -91,7 +91,7 @@ def launch_forward(
 ) -> tuple[Tensor, Tensor]:
     """The value and the scratch numbers that the backward pass needs."""
     n, n_classes = logits.shape
-    tile = tile or forward_tile(n_classes)
+    tile = tile or forward_tile(n_classes, logits.element_size())
     programs = -(-n // tile.rows)
     reduced = settings.reduction != "none"
     sums_at = (3 + (settings.smoothing > 0)) * n
@@ -134,7 +134,7 @@ def launch_backward(
     grad is one number for all rows, or one per row.
     """
     n, n_classes = logits.shape
-    tile = tile or backward_tile(n_classes)
+    tile = tile or backward_tile(n_classes, logits.element_size())
     out = torch.empty_like(logits) if out is None else out
     tensors, numbers, constants = settings.arguments(scratch)
     _kernels.backward.launch(

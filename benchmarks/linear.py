@@ -8,8 +8,9 @@ A step is the forward and backward pass of linear layer and loss in bfloat16. Th
 three matrix products alone, whose logits are not even looked at. Each case runs alone for half a
 second and then for another half that counts, because matrix products heat the chip, which then
 clocks lower; two such rounds, and the median step of both. Memory is the peak above the inputs,
-gradients included, in 10⁹ bytes. Errors are ‖got − exact‖ / ‖exact‖ against the same step in float64 of the same bfloat16 inputs,
-whose tokens are certain, likely and unlikely; those of one eager step stand beside them.
+gradients included, in 10⁹ bytes. Errors are ‖got − exact‖ / ‖exact‖ against the same step in
+float64 of the same bfloat16 inputs, whose tokens are certain, likely and unlikely; those of one
+eager step stand beside them.
 """
 
 from __future__ import annotations

@@ -193,7 +193,8 @@ def test_labels_pass(dtype, n_classes, kind):
         ([0, -1, 1], r"in 0..1, got -1 at row 1"),
         (np.array([0, 255, 1], np.uint8), r"in 0..1, got 255 at row 1"),
         (np.array([0, 1, 2**64 - 1], np.uint64), r"in 0..1, got 18446744073709551615 at row 2"),
-        (["a", "b", "c"], "expected numbers in y_true"),
+        (["a", "b", "c"], "2 different y_true, one per class, got 3: a, b, c"),
+        (["a", 1, None], "expected numbers in y_true"),
         (np.array([0, None, 1], dtype=object), "dtype object"),
     ],
 )

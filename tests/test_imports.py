@@ -18,15 +18,15 @@ PAPERS = Path(focalcal_papers.__file__).parent
 HEAVY = {"torch", "matplotlib", "plotly", "pandas", "dask", "distributed", "onnx", "pyarrow"}
 
 # What each part may import at module level; a name that is absent may import anything of ours.
-FOUNDATION = {"errors", "_arrays", "_blocks", "_checks", "_files"}
+FOUNDATION = {"errors", "_arrays", "_blocks", "_checks", "_files", "_labels"}
 ALLOWED = {
     "errors": set(),
     "_arrays": {"errors"},
     "_blocks": set(),
-    "_checks": {"errors", "_arrays", "_blocks"},
+    "_checks": {"errors", "_arrays", "_blocks", "_labels"},
     "_files": {"errors"},
     "_formats": FOUNDATION,
-    "_labels": FOUNDATION,
+    "_labels": {"errors", "_arrays"},
     "loading": FOUNDATION | {"_formats", "_labels", "predictions"},
     "provenance": {"__init__"},
     "amx": set(),

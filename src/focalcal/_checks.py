@@ -11,6 +11,7 @@ import numpy as np
 
 from focalcal._arrays import Array, as_array, as_float, namespace, to_numpy
 from focalcal._blocks import sum_of_squares
+from focalcal._labels import encode
 from focalcal.errors import InputError, InputWarning
 
 SUM_TOLERANCE = {"float64": 1e-5, "float32": 1e-4}
@@ -108,10 +109,11 @@ def _rows_of_one(probs: Array, name: str, half: bool) -> Array:
 def check_labels(labels: Any, n: int, n_classes: int, name: str = "y_true") -> Array:
     """Labels (N,) of any integer type or bool in 0..n_classes−1, returned as int64.
 
-    int64 because 8-bit types cannot hold 200 classes in a comparison, torch takes uint8 indices
-    for a mask, and has no arithmetic for its wider unsigned types.
+    Texts and categoricals become the indices of their classes. int64 because 8-bit types cannot
+    hold 200 classes in a comparison, torch takes uint8 indices for a mask, and has no arithmetic
+    for its wider unsigned types.
     """
-    given = as_array(labels)
+    given = as_array(encode(labels, n_classes, name=name)[0])
     _refuse_objects(given, name)
     xp = namespace(given)
     if given.ndim != 1 or given.shape[0] != n:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from focalcal._arrays import Array, as_array
+from focalcal._arrays import Array, as_array, namespace
 from focalcal.errors import InputError, InputWarning
 
 Names = tuple[str, ...]
@@ -55,6 +55,14 @@ def is_text(labels: Any) -> bool:
     if labels.dtype.kind in "UT":
         return True
     return labels.dtype == object and len(labels) > 0 and all(isinstance(x, str) for x in labels)
+
+
+def looks_like_probabilities(logits: Array) -> bool:
+    """Whether what was given as logits (N, K) is in [0, 1] and sums to 1 in every row."""
+    xp = namespace(logits)
+    if bool(xp.min(logits) < 0) or bool(xp.max(logits) > 1):
+        return False
+    return bool(xp.max(xp.abs(xp.sum(logits, axis=1) - 1)) < 1e-3)
 
 
 def _categorical(labels: Any) -> tuple[np.ndarray, Names | None]:

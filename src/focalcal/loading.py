@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from focalcal._formats import Table, columns, read_table, roles, write_table
 from focalcal._formats.binary import load_npy
 from focalcal._formats.roles import Keys, Roles
 from focalcal._formats.text import objects
-from focalcal.errors import FileFormatError, InputError, InputWarning
+from focalcal.errors import FileFormatError, InputError
 from focalcal.predictions import Predictions
 
 UNCALIBRATED = "uncalibrated_"
@@ -238,19 +237,3 @@ def _extra(column: Any) -> np.ndarray:
         return columns.numbers(values, "")
     except FileFormatError:
         return values
-
-
-def warn_if_probabilities(predictions: Predictions) -> None:
-    """Say it where what was given as logits looks like probabilities."""
-    z = predictions.logits
-    if z is None or predictions.task == "multilabel" or z.ndim != 2 or z.shape[1] < 2:
-        return
-    values = np.asarray(z) if not hasattr(z, "detach") else z.detach().cpu().numpy()
-    if values.min() >= 0 and values.max() <= 1 and np.allclose(values.sum(axis=1), 1, atol=1e-3):
-        warnings.warn(
-            "the logits are in [0, 1] and their rows sum to 1: are they probabilities? "
-            "If so, pass them as probs (--probs NAME), or a calibrator is fitted to a softmax "
-            "of a softmax",
-            InputWarning,
-            stacklevel=3,
-        )

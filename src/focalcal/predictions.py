@@ -272,6 +272,39 @@ class Predictions:
         write_table(path, table | self.extra, metadata)
 
 
+def concatenate(parts: Sequence[Predictions]) -> Predictions:
+    """Several sets of predictions of one model as one; columns that not all have are dropped."""
+    first = parts[0]
+    for part in parts[1:]:
+        same = part.task == first.task and part.n_classes == first.n_classes
+        if not same or (part.logits is None) != (first.logits is None):
+            raise InputError(
+                f"expected {first.n_classes} classes as {_kind(first)}, as in the first part, "
+                f"got {part.n_classes} as {_kind(part)}; read such files apart"
+            )
+
+    def joined(arrays: Sequence[Array | None]) -> Array | None:
+        if any(array is None for array in arrays):
+            return None
+        return namespace(arrays[0]).concat(list(arrays))
+
+    if len(parts) == 1:
+        return first
+    shared = [name for name in first.extra if all(name in part.extra for part in parts)]
+    return dataclasses.replace(
+        first,
+        logits=joined([part.logits for part in parts]),
+        probs=joined([part.probs for part in parts]),
+        labels=joined([part.labels for part in parts]),
+        ids=None if any(p.ids is None for p in parts) else np.concatenate([p.ids for p in parts]),
+        extra={name: np.concatenate([part.extra[name] for part in parts]) for name in shared},
+    )
+
+
+def _kind(predictions: Predictions) -> str:
+    return "logits" if predictions.logits is not None else "probabilities"
+
+
 def _softmax_of_few(logits: np.ndarray) -> np.ndarray:
     """softmax of (N, K) for few classes: in blocks with the classes first, several times faster.
 

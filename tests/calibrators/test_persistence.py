@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from focalcal.calibrators import TemperatureScaling, load
-from focalcal.errors import FileFormatError, InputError
+from focalcal.errors import FileFormatError, InputError, InputWarning
 
 
 @pytest.fixture
@@ -43,7 +43,22 @@ def test_infinite_temperature_survives(tmp_path, calibrated_data):
     assert "Infinity" not in (tmp_path / "cal.json").read_text()
 
 
+def test_class_names_are_kept_and_optional(saved, tmp_path, calibrated_data):
+    assert not hasattr(load(saved), "class_names_")  # files of 0.1 have none
+    z, y = calibrated_data(300, 4)
+    names = np.array(["<a>", "b", "c", "d"])
+    with pytest.warns(InputWarning, match="alphabetical"):
+        fitted = TemperatureScaling().fit(z, names[y])
+    assert fitted.class_names_ == ("<a>", "b", "c", "d")
+    fitted.save(tmp_path / "named.json")
+    assert load(tmp_path / "named.json").class_names_ == fitted.class_names_
+    assert not hasattr(fitted.fit(z, y), "class_names_")
+
+
 HOSTILE = {
+    "too few class names": lambda d: d.update(class_names=["a"]),
+    "class names that are numbers": lambda d: d.update(class_names=[1, 2, 3, 4]),
+    "class names in one text": lambda d: d.update(class_names="abcd"),
     "another format": lambda d: d.update(format="pickle"),
     "a later version": lambda d: d.update(version=2),
     "a version that is true": lambda d: d.update(version=True),

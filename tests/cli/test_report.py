@@ -64,7 +64,8 @@ def test_keys_are_passed_on(folder):
     ("arguments", "message"),
     [
         ([], "got neither"),
-        (["--val", "a/val.npz"], "got neither"),
+        (["--val", "a/val.npz"], "expected --test FILE"),
+        (["--test", "a/test.npz"], "calibrators are fitted on them; to measure one file alone"),
         (["x=a", "--val", "a/val.npz"], "got both"),
         (["=a"], "expected NAME=FOLDER"),
         (["x=nowhere"], "expected a folder"),

@@ -30,6 +30,7 @@ from focalcal.errors import FileFormatError
 
 __all__ = [
     "METADATA",
+    "SUFFIXES",
     "TEXT",
     "column_to_numpy",
     "ending",
@@ -69,6 +70,8 @@ FORMATS = {
     ".pth": Format(read_pt),
 }
 """By the ending of a file's name."""
+SUFFIXES = tuple(name for name, form in FORMATS.items() if form.write)
+"""Endings of the files that can be written."""
 TEXT = tuple(name for name, form in FORMATS.items() if form.write in (write_delimited, write_jsonl))
 """Formats without types and metadata."""
 
@@ -91,9 +94,8 @@ def write_table(path: str | Path, table: Table, metadata: dict[str, Any]) -> Non
     path = Path(path)
     writer = FORMATS[ending(path)].write
     if writer is None:
-        written = [name for name, f in FORMATS.items() if f.write]
         raise FileFormatError(
-            f"{path.name!r} can be read but not written; end the name in {', '.join(written)}"
+            f"{path.name!r} can be read but not written; end the name in {', '.join(SUFFIXES)}"
         )
     with atomic_path(path) as temporary:
         writer(temporary, table, metadata)

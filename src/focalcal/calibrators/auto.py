@@ -86,6 +86,20 @@ class AutoCalibrator(Calibrator):
             for name, score in self.scores_.items()
         ]
 
+    def table_text(self) -> str:
+        """`table_` for people: held-out NLL of every candidate, the chosen one marked."""
+        width = max(len(row.method) for row in self.table_)
+        lines = [f"{'method':<{width}}  held-out NLL ± standard error"]
+        for row in self.table_:
+            mark = "  ← chosen" if row.chosen else ""
+            lines.append(f"{row.method:<{width}}  {row.nll:.4f} ± {row.standard_error:.4f}{mark}")
+        return "\n".join(lines)
+
+    def __repr__(self, N_CHAR_MAX: int = 700) -> str:
+        text = super().__repr__(N_CHAR_MAX)
+        fitted = hasattr(self, "calibrator_")
+        return f"{text}: {self.method_}\n{self.table_text()}" if fitted else text
+
     def _check_params(self) -> None:
         from focalcal.calibrators import METHODS
 

@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from focalcal._arrays import Array, as_array, is_torch, namespace, to_numpy, two_columns
 from focalcal._checks import check_labels, check_logits, check_weights
+from focalcal._labels import encode, looks_like_probabilities
 from focalcal.calibrators._rows import map_rows
 from focalcal.errors import FitWarning, InputError
 
@@ -148,12 +149,16 @@ class Calibrator(BaseEstimator):
         if self.task not in ("auto", "multilabel"):
             raise InputError(f"expected task 'auto' or 'multilabel', got {self.task!r}")
         self._check_params()
-        vars(self).pop("decision_", None)  # a threshold belongs to the fit it was chosen for
+        for name in ("decision_", "class_names_"):  # they belong to the fit they were made for
+            vars(self).pop(name, None)
         logits = check_usable_logits(logits)
         if self.task == "multilabel":
             return self._fit_labels(logits, y, sample_weight)
         logits = two_columns(logits)
         n, k = logits.shape
+        y, names = encode(y, k, name="y")
+        if names is not None:
+            self.class_names_ = names
         labels = _on_device_of(check_labels(y, n, k, name="y"), logits)
         weights = None
         if sample_weight is not None:
@@ -235,6 +240,11 @@ class Calibrator(BaseEstimator):
             after = _blocked_nll(self._log_proba, data)
         counts = data.counts()
         notes = list(warnings)
+        if looks_like_probabilities(data.logits):
+            notes.append(
+                "the logits lie in [0, 1] and their rows sum to 1: they look like probabilities; "
+                "if they are, pass their logarithms (on the command line: --probs NAME)"
+            )
         missing = [i for i, c in enumerate(counts) if c == 0]
         if missing and self.state:
             shown = ", ".join(map(str, missing[:5])) + (", …" if len(missing) > 5 else "")

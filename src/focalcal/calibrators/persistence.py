@@ -26,8 +26,8 @@ MAX_CLASSES = 1_000_000
 """A larger class count in a file is taken for damage, not for an array to allocate."""
 
 _FIELDS = ("format", "version", "method", "params", "n_classes", "state", "diagnostics")
-_OPTIONAL = ("decision",)
-"""Fields that a file may have: the threshold that `focalcal decide --save` chose for it."""
+_OPTIONAL = ("class_names", "decision")
+"""Fields that a file may have: the names of the classes, the threshold of `focalcal decide`."""
 _INFINITIES = {"inf": math.inf, "-inf": -math.inf}  # JSON has no infinity; T = ∞ is a valid fit
 
 
@@ -48,6 +48,8 @@ def to_dict(calibrator: Calibrator) -> dict[str, Any]:
         "state": state,
         "diagnostics": _encode(dataclasses.asdict(calibrator.diagnostics_), "diagnostics"),
     }
+    if getattr(calibrator, "class_names_", None) is not None:
+        document["class_names"] = list(calibrator.class_names_)
     if getattr(calibrator, "decision_", None) is not None:
         document["decision"] = _encode(calibrator.decision_, "decision")
     return document
@@ -81,6 +83,8 @@ def from_dict(document: Any, methods: Mapping[str, type[Calibrator]]) -> Calibra
         raise FileFormatError(f"expected task 'auto' or 'multilabel', got {calibrator.task!r}")
     calibrator.n_classes_ = n_classes
     calibrator.diagnostics_ = _diagnostics(document["diagnostics"])
+    if "class_names" in document:
+        calibrator.class_names_ = _class_names(document["class_names"], n_classes)
     if "decision" in document:
         calibrator.decision_ = _decision(document["decision"])
     names = ("labels_",) if calibrator.task == "multilabel" else calibrator.state
@@ -213,6 +217,13 @@ def _diagnostics(value: Any) -> Diagnostics:
             "warnings": tuple(value["warnings"]),
         }
     )
+
+
+def _class_names(value: Any, n_classes: int) -> tuple[str, ...]:
+    listed = isinstance(value, list) and all(isinstance(name, str) for name in value)
+    if not listed or len(value) != n_classes:
+        raise FileFormatError(f"expected {n_classes} texts in class_names, got {value!r}")
+    return tuple(value)
 
 
 def _decision(value: Any) -> dict[str, Any]:

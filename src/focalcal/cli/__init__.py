@@ -19,10 +19,21 @@ import typer
 import typer.core
 
 from focalcal import __version__
-from focalcal.cli import _console
+from focalcal.cli import _console, _inputs
 from focalcal.errors import FileFormatError, FocalcalError, InputError, MissingExtraError
 
-COMMANDS = ("evaluate", "fit", "apply", "decide", "methods", "report", "demo", "doctor")
+COMMANDS = (
+    "evaluate",
+    "fit",
+    "apply",
+    "decide",
+    "methods",
+    "report",
+    "show",
+    "export",
+    "demo",
+    "doctor",
+)
 """Command modules of this package, in the order of `--help`; each has `register(app)`."""
 
 PAPERS = ("train", "predict", "curvature", "reproduce", "theory")
@@ -57,29 +68,39 @@ class Group(typer.core.TyperGroup):
 
 
 class App(typer.Typer):
-    """A Typer whose every command also takes `--quiet`."""
+    """A Typer whose commands also take `--quiet` and, with a parameter `inputs`, its options."""
 
     def command(self, *args: Any, **options: Any) -> Callable[[Callable], Callable]:
         register = super().command(*args, **options)
-        return lambda function: register(_with_quiet(function))
+        return lambda function: register(_with_options(function))
 
 
-def _with_quiet(function: Callable) -> Callable:
+def _with_options(function: Callable) -> Callable:
+    # Typer reads types from the signature and from the annotations; both must be resolved.
+    hints = typing.get_type_hints(function, include_extras=True)
+    given = inspect.signature(function).parameters
+    shared = _inputs.OPTIONS if "inputs" in given else {}
+
     @functools.wraps(function)
     def run(*args: Any, quiet: bool = False, **options: Any) -> Any:
+        if shared:
+            options["inputs"] = _inputs.Inputs({name: options.pop(name) for name in shared})
         with _console.quietly(quiet):
             return function(*args, **options)
 
-    # Typer reads types from the signature and from the annotations; both must be resolved.
-    hints = typing.get_type_hints(function, include_extras=True) | {"quiet": Quiet}
-    given = inspect.signature(function).parameters
-    option = inspect.Parameter("quiet", inspect.Parameter.KEYWORD_ONLY, default=False)
-    parameters = [
+    own = [
         parameter.replace(annotation=hints.get(parameter.name, parameter.annotation))
-        for parameter in (*given.values(), option)
+        for parameter in given.values()
+        if parameter.name != "inputs"
     ]
-    run.__signature__ = inspect.Signature(parameters)
-    run.__annotations__ = hints
+    added = {**{name: (kind, None) for name, kind in shared.items()}, "quiet": (Quiet, False)}
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    own += [
+        inspect.Parameter(name, keyword, default=default, annotation=kind)
+        for name, (kind, default) in added.items()
+    ]
+    run.__signature__ = inspect.Signature(own)
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in own}
     return run
 
 

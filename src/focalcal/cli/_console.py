@@ -6,23 +6,49 @@ import contextlib
 import contextvars
 import json
 import sys
+import threading
+import time
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
+from focalcal.errors import InputWarning
+
 _QUIET = contextvars.ContextVar("quiet", default=False)
+LOG_EVERY = 10.0
+"""Seconds between the lines of a log that say how far long work is."""
 
 
 @contextlib.contextmanager
 def quietly(quiet: bool) -> Iterator[None]:
-    """While this is open and `quiet`, text for people and progress are not printed."""
+    """While this is open and `quiet`, text for people and progress are not printed.
+
+    Warnings about the input are one line on standard error each, and only once.
+    """
     token = _QUIET.set(quiet)
+    said: set[str] = set()
+
+    def say(message: Warning | str, *_: Any, **__: Any) -> None:
+        if str(message) not in said:
+            said.add(str(message))
+            sys.stderr.write(f"focalcal: warning: {message}\n")
+
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.simplefilter("always", InputWarning)
+            warnings.showwarning = say
+            yield
     finally:
         _QUIET.reset(token)
+
+
+def note(text: str) -> None:
+    """A line for people on standard error, so that standard output stays machine-readable."""
+    if not is_quiet():
+        sys.stderr.write(f"{text}\n")
 
 
 def is_quiet() -> bool:
@@ -46,29 +72,63 @@ def print_json(record: Any) -> None:
 
 
 @contextlib.contextmanager
-def progress(what: str) -> Iterator[Callable[[float], None]]:
-    """Yield a function of the fraction done; it draws on stderr, and only on a terminal."""
+def progress(what: str) -> Iterator[Callable[..., None]]:
+    """Yield a function of the fraction done and, if known, of what is being done.
+
+    It draws a bar on standard error; where that is no terminal but a log, it writes a line now
+    and then instead, with the time that is left.
+    """
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     console = Console(stderr=True)
-    with Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TimeRemainingColumn(),
-        console=console,
-        transient=True,
-        disable=is_quiet() or not console.is_terminal,
-    ) as bar:
+    if is_quiet() or not console.is_terminal:
+        yield _logger(what)
+        return
+    columns = TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn()
+    with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task(what, total=1.0)
-        yield lambda fraction: bar.update(task, completed=fraction)
+        yield lambda fraction, now=None: bar.update(task, completed=fraction, description=now)
+
+
+def _logger(what: str) -> Callable[..., None]:
+    started = last = time.monotonic()
+
+    def log(fraction: float, now: str | None = None) -> None:
+        nonlocal last
+        time_now = time.monotonic()
+        if time_now - last < LOG_EVERY or not 0 < fraction < 1:
+            return
+        last = time_now
+        left = (time_now - started) * (1 - fraction) / fraction
+        doing = f"{what}: {now}" if now else what
+        note(f"{doing}, {100 * fraction:.0f} % done, about {_duration(left)} left")
+
+    return log
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 @contextlib.contextmanager
 def working(what: str) -> Iterator[None]:
-    """A spinner on stderr, and only on a terminal, while something of unknown length runs."""
+    """Say what runs while its length is unknown: a spinner on a terminal, a line in a log.
+
+    The line appears only if the work takes longer than a few seconds.
+    """
     console = Console(stderr=True)
-    if is_quiet() or not console.is_terminal:
+    if is_quiet():
         yield
-        return
-    with console.status(what):
-        yield
+    elif console.is_terminal:
+        with console.status(what):
+            yield
+    else:
+        later = threading.Timer(LOG_EVERY, note, [f"{what} …"])
+        later.daemon = True
+        later.start()
+        try:
+            yield
+        finally:
+            later.cancel()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from focalcal.cli import _console
+from focalcal.cli import _console, _inputs
 from focalcal.errors import FitWarning, InputError
 
 if TYPE_CHECKING:
@@ -32,14 +32,14 @@ SchedulerOption = Annotated[
 
 
 def wanted(file: Path, engine: str | None, scheduler: str | None) -> bool:
-    """Whether predictions are read in parts: an engine, a folder or a pattern was given."""
+    """Whether predictions are read in parts: an engine, or several parquet files were given."""
+    from focalcal._formats import is_dataset_folder
+
     if scheduler is not None and engine is None:
         raise InputError(f"expected --engine dask with the scheduler {scheduler}")
-    return engine is not None or file.is_dir() or (_is_pattern(file) and not file.exists())
-
-
-def _is_pattern(file: Path) -> bool:
-    return any(sign in str(file) for sign in "*?[")
+    folder = file.is_dir() and not is_dataset_folder(file)
+    several = _inputs.is_pattern(file) and _inputs.files_of(file)[0].suffix == ".parquet"
+    return engine is not None or folder or several
 
 
 @contextlib.contextmanager
@@ -80,13 +80,13 @@ def fit(
     method: str,
     floor: float | None,
     params: dict[str, Any],
-    **keys: Any,
+    inputs: _inputs.Inputs,
 ) -> ScaledFit:
     """Fit on merged sums; warnings are left in the diagnostics."""
     from focalcal import scale
 
     with (
-        opened(file, engine, scheduler, **keys) as (source, running),
+        opened(file, engine, scheduler, **_keys(inputs)) as (source, running),
         _console.progress(f"fitting {method}") as tick,
         warnings.catch_warnings(),
     ):
@@ -102,17 +102,25 @@ def apply(
     fitted: Any,
     output: Path,
     floor: float | None,
-    **keys: Any,
+    inputs: _inputs.Inputs,
 ) -> int:
     """Write one calibrated file per file; the number of rows."""
     from focalcal import scale
 
     with (
-        opened(file, engine, scheduler, labels_required=False, **keys) as (source, running),
+        opened(file, engine, scheduler, **_keys(inputs, False)) as (
+            source,
+            running,
+        ),
         _console.progress("calibrating") as tick,
     ):
         scale.apply(source, fitted, output, running, floor=floor, progress=tick)
         return source.n
+
+
+def _keys(inputs: _inputs.Inputs, labels_required: bool = True) -> dict[str, Any]:
+    keys = {name: inputs.given[name] for name in ("logits_key", "probs_key", "labels_key")}
+    return {**keys, "labels_required": labels_required}
 
 
 def _record(result: StreamedEvaluation, passes: int, files: int) -> dict[str, Any]:

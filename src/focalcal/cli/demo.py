@@ -12,7 +12,7 @@ from focalcal.cli.report import write_report
 
 
 def register(app: typer.Typer) -> None:
-    app.command()(demo)
+    app.command(epilog="Example: focalcal demo -o demo.html")(demo)
 
 
 def demo(

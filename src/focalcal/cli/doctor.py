@@ -20,7 +20,7 @@ NOT_FOR_USERS = ("all", "dev", "docs")
 
 
 def register(app: typer.Typer) -> None:
-    app.command()(doctor)
+    app.command(epilog="Example: focalcal doctor --json")(doctor)
 
 
 def doctor(
@@ -122,32 +122,37 @@ def _threads() -> dict[str, Any]:
 
 
 def _show(record: dict[str, Any]) -> None:
-    from rich.markup import escape
+    from rich.table import Table
+    from rich.text import Text
 
-    console = _console.out()
     commit = f" ({record['commit']})" if record["commit"] else ""
-    console.print(f"focalcal {record['focalcal']}{commit}, Python {record['python']}")
-    console.print(f"  at {record['location']}, on {record['platform']}", soft_wrap=True)
+    rows = [("at", record["location"]), ("platform", record["platform"])]
     for part in record["needed"]:
         if not part["ok"]:
             found = part["version"] or "nothing"
-            console.print(
-                f"  needs {part['package']} >= {part['least']}, found {found}", style="red"
-            )
+            rows.append(("needs", f"{part['package']} >= {part['least']}, found {found}"))
     for extra, parts in record["extras"].items():
         missing = [p["package"] for p in parts if not p["ok"]]
+        state = ", ".join(f"{p['package']} {p['version']}" for p in parts)
         if missing:
-            hint = escape(f"pip install 'focalcal[{extra}]'")
-            state = f"absent ({', '.join(missing)}): {hint}"
-        else:
-            state = ", ".join(f"{p['package']} {p['version']}" for p in parts)
-        console.print(f"  {extra:<10} {state}", soft_wrap=True)
+            state = f"absent ({', '.join(missing)}): pip install 'focalcal[{extra}]'"
+        rows.append((extra, state))
     threads = record["threads"]
     torch = f", torch {threads['torch']}" if "torch" in threads else ""
     set_by = "".join(f", {name}={value}" for name, value in threads["environment"].items())
-    console.print(f"  gpu        {record['gpu'] or 'none that torch can use'}")
-    console.print(f"  amx        {record['amx']}")
-    console.print(
-        f"  threads    {threads['usable_cores']} of {threads['cores']} cores usable; "
-        f"BLAS {threads['blas']}{torch}{set_by}"
-    )
+    rows += [
+        ("gpu", record["gpu"] or "none that torch can use"),
+        ("amx", record["amx"]),
+        (
+            "threads",
+            f"{threads['usable_cores']} of {threads['cores']} cores usable; "
+            f"BLAS {threads['blas']}{torch}{set_by}",
+        ),
+    ]
+    table = Table.grid(padding=(0, 2, 0, 2))
+    for name, state in rows:
+        table.add_row(name, Text(str(state), style="red" if name == "needs" else ""))
+    console = _console.out()
+    title = f"focalcal {record['focalcal']}{commit}, Python {record['python']}"
+    console.print(title, markup=False)
+    console.print(table)

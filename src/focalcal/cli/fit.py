@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json as _json
 import warnings
 from pathlib import Path
@@ -9,22 +10,24 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from focalcal.cli import _console, _scale
+from focalcal.cli import _console, _inputs, _scale
 from focalcal.errors import FitWarning, InputError
 
 if TYPE_CHECKING:
     from focalcal.calibrators import Calibrator
 
 
+EPILOG = f"Example: focalcal fit val.csv --method auto -o cal.json. {_inputs.LAYOUTS}"
+
+
 def register(app: typer.Typer) -> None:
-    app.command()(fit)
+    app.command(epilog=EPILOG)(fit)
 
 
 def fit(
-    file: Annotated[
-        Path, typer.Argument(help="Calibration set: .npz, .parquet or .csv; or 'p/*.parquet'.")
-    ],
+    file: Annotated[Path, typer.Argument(help="Calibration set: a file or a quoted pattern.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Calibrator file to write.")],
+    inputs: _inputs.Inputs,
     method: Annotated[str, typer.Option(help="See `focalcal methods`.")] = "temperature",
     objective: Annotated[str | None, typer.Option(help="nll, ece or adaptive_ece.")] = None,
     search: Annotated[str | None, typer.Option(help="grid, line or gradient.")] = None,
@@ -33,10 +36,6 @@ def fit(
         list[str] | None,
         typer.Option("--set", help="Any setting of the method as name=value (value as JSON)."),
     ] = None,
-    task: Annotated[str, typer.Option(help="auto or multilabel.")] = "auto",
-    logits_key: _console.LogitsKey = None,
-    probs_key: _console.ProbsKey = None,
-    labels_key: _console.LabelsKey = None,
     floor: _console.Floor = None,
     engine: _scale.EngineOption = None,
     scheduler: _scale.SchedulerOption = None,
@@ -44,16 +43,14 @@ def fit(
 ) -> None:
     """Fit a calibrator and save it as a small JSON file."""
     from focalcal.calibrators import make
-    from focalcal.predictions import Predictions
 
     given = {"objective": objective, "search": search, "gamma": gamma}
     params: dict[str, Any] = {k: v for k, v in given.items() if v is not None}
     params |= dict(_parse(item) for item in setting or [])
-    keys = {"logits_key": logits_key, "probs_key": probs_key, "labels_key": labels_key}
     if _scale.wanted(file, engine, scheduler):
-        params["task"] = task
+        params["task"] = inputs.task
         settings = {"method": method, "floor": floor, "params": params}
-        found = _scale.fit(file, engine, scheduler, **settings, **keys)
+        found = _scale.fit(file, engine, scheduler, **settings, inputs=inputs)
         found.calibrator.save(output)
         if json:
             _console.print_json({**_record(found.calibrator, output), "passes": found.passes})
@@ -61,12 +58,14 @@ def fit(
             _show(found.calibrator, output)
             _console.out().print(f"  {found.passes} passes over the files")
         return
-    predictions = Predictions.load(file, task=task, **keys)
+    predictions = inputs.predictions(file)
     calibrator = make(method, task=predictions.task, **params)
     logits = predictions.as_logits(floor)
     with _console.working(f"fitting {method}"), warnings.catch_warnings():
         warnings.simplefilter("ignore", FitWarning)  # they are in the diagnostics, printed below
         calibrator.fit(logits, predictions.labels)
+    if predictions.class_names:
+        calibrator.class_names_ = predictions.class_names
     calibrator.save(output)
     if json:
         _console.print_json(_record(calibrator, output))
@@ -88,21 +87,37 @@ def _record(calibrator: Calibrator, output: Path) -> dict[str, Any]:
     from focalcal.calibrators.persistence import to_dict
 
     document = to_dict(calibrator)
-    return {"file": str(output), **{k: document[k] for k in ("method", "params", "diagnostics")}}
+    kept = ("method", "params", "class_names", "diagnostics")
+    record = {"file": str(output), **{k: document[k] for k in kept if k in document}}
+    if calibrator.method == "auto" and calibrator.task == "auto":
+        record["chosen"] = calibrator.method_
+        record["candidates"] = [dataclasses.asdict(row) for row in calibrator.table_]
+    return record
 
 
 def _show(calibrator: Calibrator, output: Path) -> None:
-    from rich.markup import escape
-
-    d = calibrator.diagnostics_
     console = _console.out()
+    for line in describe(calibrator):
+        style = "yellow" if line.lstrip().startswith("warning:") else None
+        console.print(line, style=style, markup=False)
+    console.print(f"  saved to {output}", markup=False)
+
+
+def describe(calibrator: Calibrator) -> list[str]:
+    """A fitted calibrator in a few lines: its numbers, what it gained, what to know."""
+    d = calibrator.diagnostics_
     values = ", ".join(
         f"{name.rstrip('_')} = {getattr(calibrator, name):.6g}"
         for name in calibrator.state
         if isinstance(getattr(calibrator, name, None), float)
     )
-    console.print(f"{type(calibrator).__name__}{f': {values}' if values else ''}")
-    console.print(f"  {d.objective}: {d.before:.6g} → {d.after:.6g} on {d.n} calibration samples")
-    for text in d.warnings:
-        console.print(f"  warning: {escape(text)}", style="yellow")
-    console.print(f"  saved to {escape(str(output))}")
+    lines = [f"{calibrator.method}{f': {values}' if values else ''}"]
+    if calibrator.method == "auto" and calibrator.task == "auto":
+        lines[0] = f"auto: {calibrator.method_} chosen from"
+        lines += [f"  {line}" for line in calibrator.table_text().splitlines()]
+    lines.append(f"  {d.objective}: {d.before:.6g} → {d.after:.6g} on {d.n} calibration samples")
+    names = getattr(calibrator, "class_names_", None)
+    if names:
+        shown = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
+        lines.append(f"  {len(names)} classes: {shown}")
+    return lines + [f"  warning: {text}" for text in d.warnings]

@@ -10,7 +10,7 @@ from focalcal.cli import _console
 
 
 def register(app: typer.Typer) -> None:
-    app.command()(methods)
+    app.command(epilog="Example: focalcal methods")(methods)
 
 
 def methods(

@@ -7,18 +7,22 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from focalcal.cli import _console
+from focalcal.cli import _console, _inputs
 from focalcal.errors import InputError
 
 if TYPE_CHECKING:
     from focalcal.report import Model, Settings
 
 
+EPILOG = "Example: focalcal report --val val.csv --test test.csv -o report.html. " + _inputs.LAYOUTS
+
+
 def register(app: typer.Typer) -> None:
-    app.command()(report)
+    app.command(epilog=EPILOG)(report)
 
 
 def report(
+    inputs: _inputs.Inputs,
     models: Annotated[
         list[str] | None,
         typer.Argument(
@@ -47,9 +51,6 @@ def report(
         int, typer.Option(help="Bootstrap resamples behind the intervals.", min=2)
     ] = 200,
     seed: Annotated[int, typer.Option(help="Seed of the bootstrap and the folds.")] = 0,
-    logits_key: _console.LogitsKey = None,
-    probs_key: _console.ProbsKey = None,
-    labels_key: _console.LabelsKey = None,
     floor: Annotated[
         float | None, typer.Option(help="Raise probabilities of 0 to this, such as 1e-12.")
     ] = None,
@@ -60,21 +61,39 @@ def report(
     from focalcal import report as reports
 
     reports.check_format(output, format)
-    keys = {"logits_key": logits_key, "probs_key": probs_key, "labels_key": labels_key}
     if models and (val or test):
         raise InputError("expected either NAME=FOLDER models or --val and --test, got both")
     if models:
-        found = [reports.load_folder(*_named(text), keys) for text in models]
+        files = [
+            (text_name, *reports.files_in(text_name, folder))
+            for text_name, folder in map(_named, models)
+        ]
     elif val and test:
-        found = [reports.load_model(name, val, test, keys)]
+        files = [(name, val, test)]
+    elif test:
+        raise InputError(
+            "expected --val FILE, predictions with labels for other samples than those of --test: "
+            "calibrators are fitted on them; to measure one file alone use focalcal evaluate"
+        )
+    elif val:
+        raise InputError("expected --test FILE, on which what was fitted on --val is measured")
     else:
         raise InputError(
             "expected --val FILE and --test FILE, or models as NAME=FOLDER, got neither"
         )
+    found = [_load(inputs, *each) for each in files]
     settings = reports.Settings(
         methods=_listed(methods), bins=bins, resamples=resamples, seed=seed, floor=floor
     )
     write_report(found, settings, output, format, as_json=json)
+
+
+def _load(inputs: _inputs.Inputs, name: str, val: Path, test: Path) -> Model:
+    from focalcal.report import Model
+
+    first = inputs.predictions(val)
+    second = inputs.predictions(test, classes=first.class_names)
+    return Model(name, first, second, (Path(val), Path(test)))
 
 
 def write_report(
@@ -96,6 +115,7 @@ def write_report(
             {
                 "path": str(path),
                 "verdict": data.verdict,
+                "warnings": [text for m in data.models for text in m.warnings],
                 "models": [
                     {"name": m.name, "chosen": m.chosen, "verdict": m.verdict} for m in data.models
                 ],
@@ -104,6 +124,8 @@ def write_report(
         )
         return
     console = _console.out()
+    for text in dict.fromkeys(text for m in data.models for text in m.warnings):
+        console.print(f"warning: {text}", style="yellow", markup=False)
     for text in dict.fromkeys([data.verdict, *(f"{m.name}: {m.verdict}" for m in data.models)]):
         if len(data.models) > 1 or text == data.verdict:
             console.print(text, style="bold" if text == data.verdict else None, markup=False)

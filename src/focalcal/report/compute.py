@@ -16,6 +16,7 @@ from scipy.special import betaincinv
 from focalcal import bins as _bins
 from focalcal import calibrators, metrics
 from focalcal._arrays import to_numpy
+from focalcal._formats import SUFFIXES
 from focalcal.calibrators import Calibrator, persistence
 from focalcal.errors import FitWarning, InputError
 from focalcal.predictions import Predictions
@@ -161,10 +162,29 @@ def _model_report(model: Model, settings: Settings, progress: Progress) -> Model
         after=after,
         landscape=landscape(z, y, settings.bins, _gamma_and_temperature(fitted)),
         wrong=_wrong(labels, probs["identity"], probs[chosen], class_names),
-        calibrator=persistence.to_dict(fitted[chosen]),
+        calibrator=persistence.to_dict(_named(fitted[chosen], val.class_names)),
         verdict="",
+        warnings=_warnings(model),
     )
     return dataclasses.replace(out, verdict=sentences.verdict(out))
+
+
+def _named(calibrator: Calibrator, names: tuple[str, ...] | None) -> Calibrator:
+    if names:
+        calibrator.class_names_ = names
+    return calibrator
+
+
+def _warnings(model: Model) -> tuple[str, ...]:
+    """What a reader must know before believing the numbers."""
+    parts = (model.val, model.test)
+    a, b = (to_numpy(p.logits if p.logits is not None else p.probs) for p in parts)
+    if a.shape != b.shape or not bool((a == b).all()):
+        return ()
+    return (
+        f"{model.name}: validation and test predictions are the same; the calibrators were "
+        "measured on what they were fitted on, and look better than they are",
+    )
 
 
 def _gamma_and_temperature(fitted: Mapping[str, Calibrator]) -> tuple[float, float] | None:
@@ -221,7 +241,7 @@ def _measure(
     )
     result = MethodResult(
         method=method,
-        name=type(calibrator).__name__,
+        name=method,
         summary=calibrator.summary,
         preserves_accuracy=calibrator.preserves_accuracy,
         parameters=_parameters(calibrator),
@@ -316,7 +336,7 @@ def _sources(model: Model) -> tuple[Source, ...]:
         Source(
             role=role,
             file=file.name if file else "(in memory)",
-            sha256=hashlib.sha256(file.read_bytes()).hexdigest() if file else None,
+            sha256=_digest(file) if file else None,
             n=part.n,
             class_counts=tuple(
                 np.bincount(to_numpy(part.labels), minlength=part.n_classes).tolist()
@@ -327,32 +347,43 @@ def _sources(model: Model) -> tuple[Source, ...]:
     )
 
 
+def _digest(file: Path) -> str | None:
+    """SHA-256 of a file; a folder or a pattern has none."""
+    return hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else None
+
+
 def load_model(
-    name: str, val: str | Path, test: str | Path, keys: Mapping[str, str | None] | None = None
+    name: str, val: str | Path, test: str | Path, keys: Mapping[str, Any] | None = None
 ) -> Model:
     """A model from its two prediction files; `keys` go to `Predictions.load`."""
-    keys = keys or {}
-    parts = [Predictions.load(path, **keys) for path in (val, test)]
-    return Model(name, parts[0], parts[1], (Path(val), Path(test)))
+    keys = dict(keys or {})
+    first = Predictions.load(val, **keys)
+    keys["classes"] = keys.get("classes") or first.class_names
+    return Model(name, first, Predictions.load(test, **keys), (Path(val), Path(test)))
 
 
-def load_folder(
-    name: str, folder: str | Path, keys: Mapping[str, str | None] | None = None
-) -> Model:
-    """A model from a folder with val.npz (or calibration.npz) and test.npz.
+def load_folder(name: str, folder: str | Path, keys: Mapping[str, Any] | None = None) -> Model:
+    """A model from a folder with val.npz (or calibration.npz) and test.npz."""
+    return load_model(name, *files_in(name, folder), keys)
+
+
+def files_in(name: str, folder: str | Path) -> tuple[Path, Path]:
+    """The validation and test predictions of a folder: val.* or calibration.*, and test.*.
 
     A run folder of `focalcal train` has them in its subfolder predictions/.
     """
     folder = Path(folder)
     if not folder.is_dir():
         raise InputError(f"{name}: expected a folder with val.npz and test.npz, got {folder}")
-    places = (folder, folder / "predictions")
-    for place in places:
-        test = place / "test.npz"
-        for val in (place / "val.npz", place / "calibration.npz"):
-            if val.is_file() and test.is_file():
-                return load_model(name, val, test, keys)
-    found = ", ".join(sorted(p.name for p in folder.iterdir())[:8]) or "nothing"
+    for place in (folder, folder / "predictions"):
+        found = {
+            role: next((p for end in SUFFIXES if (p := place / f"{role}{end}").is_file()), None)
+            for role in ("val", "calibration", "test")
+        }
+        val = found["val"] or found["calibration"]
+        if val and found["test"]:
+            return val, found["test"]
+    listed = ", ".join(sorted(p.name for p in folder.iterdir())[:8]) or "nothing"
     raise InputError(
-        f"{name}: expected val.npz (or calibration.npz) and test.npz in {folder}, got {found}"
+        f"{name}: expected val.npz (or calibration.npz) and test.npz in {folder}, got {listed}"
     )

@@ -136,6 +136,7 @@ class ModelReport:
     wrong: tuple[WrongSample, ...]
     calibrator: dict[str, Any]
     verdict: str
+    warnings: tuple[str, ...] = ()
 
     def __getitem__(self, method: str) -> MethodResult:
         return next(m for m in self.methods if m.method == method)

@@ -53,6 +53,7 @@ def _model(
     report: ReportData, model: ModelReport, prefix: str, several: bool, drawn: list[Figure]
 ) -> str:
     head = f'<p class="verdict">{esc(model.verdict)}</p>' if several else ""
+    head += "".join(f'<p class="warning">Warning: {esc(text)}.</p>' for text in model.warnings)
     level = 3 if several else 2
     content = [head, _cards(model)]
     for at, title, make in _SECTIONS:

@@ -51,6 +51,7 @@ def _model(report: ReportData, model: ModelReport) -> list[str]:
     parts = [
         f"## {_text(model.name)}",
         _text(model.verdict),
+        *(f"**Warning: {_text(text)}.**" for text in model.warnings),
         f"{sizes}; {model.n_classes} classes; {100 * report.level:g} % intervals.",
         _table(header, rows),
         f"- {_text(reliability_text(model.before.evaluation, model.before.name))}",

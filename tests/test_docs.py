@@ -21,6 +21,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from browsing import launched, opened
 from focalcal.cli import app
 from focalcal.examples import resnet18
 
@@ -121,21 +122,26 @@ def test_every_page_is_in_the_table_of_contents():
         assert listed or page.stem == "index", page
 
 
-@pytest.mark.slow
-def test_the_site_builds_without_warnings(tmp_path):
-    pytest.importorskip("sphinx", reason="sphinx is not installed")
-    pytest.importorskip("myst_parser", reason="myst-parser is not installed")
-    pytest.importorskip("furo", reason="furo is not installed")
-    # The examples have tests of their own; here the gallery is laid out without running them.
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The site, built with warnings as errors; examples have tests of their own and are not run."""
+    for needed in ("sphinx", "myst_parser", "furo", "sphinx_gallery"):
+        pytest.importorskip(needed, reason=f"{needed} is not installed")
+    place = tmp_path_factory.mktemp("site")
     options = ["-W", "--keep-going", "-q", "-D", "plot_gallery=0", "-b", "html"]
     done = subprocess.run(
-        [sys.executable, "-m", "sphinx", *options, ROOT / "docs", tmp_path / "site"],
+        [sys.executable, "-m", "sphinx", *options, ROOT / "docs", place],
         capture_output=True,
         text=True,
         env=os.environ | {"FOCALCAL_DOCS_QUICK": "1"},
     )
     assert done.returncode == 0, done.stderr[-4000:]
-    site = tmp_path / "site"
+    return place
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_the_site_builds_without_warnings(site):
     assert "Komisarenko" in (site / "theory.html").read_text()
     assert "<math" in (site / "theory.html").read_text()
     page = (site / "reference" / "objects" / "focalcal.metrics.ece.html").read_text()
@@ -143,3 +149,26 @@ def test_the_site_builds_without_warnings(tmp_path):
     assert "sample_weight" in page
     assert "$ focalcal evaluate test.npz" in (site / "commands" / "evaluate.html").read_text()
     assert "plot_reliability" in (site / "gallery" / "index.html").read_text()
+
+
+OPENED = (
+    "index.html",
+    "gallery/index.html",
+    "gallery/plot_reliability.html",
+    "reference/objects/focalcal.metrics.ece.html",
+    "commands/evaluate.html",
+    "tour.html",
+)
+
+
+@pytest.mark.slow
+@pytest.mark.browser
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (1280, "dark"), (390, "light")])
+def test_pages_are_quiet_and_fit(site, width, scheme):
+    with launched() as browser:
+        for name in OPENED:
+            page, complaints = opened(browser, site / name, width=width, scheme=scheme)
+            assert complaints == [], name
+            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), name
+            page.context.close()

@@ -2,31 +2,23 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 
 import pytest
 
+from browsing import launched, opened
 from focalcal.report import write
 from focalcal_papers import theory_page as theory
 
 pytestmark = pytest.mark.browser
 
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 DRAWN = "[...document.querySelectorAll('.chart')].every(c => c.querySelector('svg.main-svg'))"
 
 
 @pytest.fixture(scope="module")
 def browser():
-    api = pytest.importorskip("playwright.sync_api", reason="browser tests need playwright")
-    found = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if found is None:
-        pytest.skip(f"no browser on this machine; looked for {', '.join(BROWSERS)}")
-    flags = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-    with api.sync_playwright() as driver:
-        running = driver.chromium.launch(executable_path=found, args=flags)
+    with launched() as running:
         yield running
-        running.close()
 
 
 @pytest.fixture(scope="module")
@@ -49,12 +41,7 @@ def until(page, condition: str, seconds: float = 20) -> None:
 
 def visit(browser, path, *, width=1280, scheme="light"):
     """A page with every figure drawn, and what its console complained of."""
-    context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
-    page, complaints = context.new_page(), []
-    page.on("console", lambda m: complaints.append(m.text) if m.type == "error" else None)
-    page.on("pageerror", lambda e: complaints.append(str(e)))
-    page.on("request", lambda r: complaints.append(r.url) if r.url.startswith("http") else None)
-    page.goto(path.as_uri())
+    page, complaints = opened(browser, path, width=width, scheme=scheme)
     page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
     until(page, DRAWN)
     return page, complaints

@@ -66,6 +66,11 @@ def test_size_and_nothing_from_the_network(text):
     assert not re.search(r'(src|href)="(https?:)?//', own)
 
 
+def test_no_piece_of_the_page_is_escaped_as_if_it_were_text(text):
+    own = text.split('id="plotly">')[0]
+    assert not re.search(r"&lt;(div|p|span|table|tr|td|section|figure|input|select)\b", own)
+
+
 def test_table_values_equal_the_evaluation(data, tags):
     for result in data.models[0].methods:
         for name in ("ece", "nll", "accuracy", "classwise_ece"):

@@ -52,10 +52,10 @@ def render(report: ReportData) -> str:
 def _model(
     report: ReportData, model: ModelReport, prefix: str, several: bool, drawn: list[Figure]
 ) -> str:
-    head = f'<p class="verdict">{esc(model.verdict)}</p>' if several else ""
-    head += "".join(f'<p class="warning">Warning: {esc(text)}.</p>' for text in model.warnings)
+    head = [page.piece("verdict", model.verdict)] if several else []
+    head += [page.piece("warning", f"Warning: {text}.") for text in model.warnings]
     level = 3 if several else 2
-    content = [head, _cards(model)]
+    content = [*head, _cards(model)]
     for at, title, make in _SECTIONS:
         content.append(
             page.section(f"{prefix}-{at}", title, make(report, model, prefix, drawn), level=level)
@@ -77,15 +77,8 @@ def _cards(model: ModelReport) -> str:
         (model.after.name, "chosen on the validation set alone"),
         (f"{model.sources[0].n:,} + {model.sources[1].n:,}", "validation and test samples"),
     )
-    items = "".join(
-        f'<li class="card"><b>{_breakable(b)}</b><span>{esc(s)}</span></li>' for b, s in cards
-    )
-    return f'<ul class="cards">{items}</ul>'
-
-
-def _breakable(name: str) -> str:
-    """A class name may be broken before its capitals."""
-    return re.sub(r"(?<=[a-z])(?=[A-Z])", "<wbr>", esc(name))
+    before_capitals = r"(?<=[a-z])(?=[A-Z])"
+    return page.piece("cards", [(re.split(before_capitals, b), words) for b, words in cards])
 
 
 def _methods(report: ReportData, model: ModelReport, prefix: str, drawn: list[Figure]) -> str:
@@ -230,12 +223,9 @@ def _deploy(report: ReportData, model: ModelReport, prefix: str, drawn: list[Fig
     )
     if len(document) <= MAX_EMBEDDED:
         payload = base64.b64encode(document.encode()).decode()
-        get = (
-            f'<p><a class="download" download="{esc(file)}" '
-            f'href="data:application/json;base64,{payload}">Download {esc(file)}</a></p>'
-        )
+        get = page.piece("download", file, "application/json", payload)
         if len(document) <= 20_000:
-            get += f"<details><summary>Show {esc(file)}</summary>{page.code(document)}</details>"
+            get += page.piece("details", f"Show {file}", page.code(document))
     else:
         get = page.paragraph("The fitted calibrator is too large for this page; write it with:")
         get += page.code(f"focalcal fit {model.sources[0].file} --method {model.chosen} -o {file}")
@@ -261,9 +251,9 @@ def _data(report: ReportData, model: ModelReport, prefix: str, drawn: list[Figur
     )
     for s in model.sources:
         if s.provenance:
-            out += f'<p class="title">Provenance of the {esc(s.role)} predictions</p>'
+            out += page.piece("heading", f"Provenance of the {s.role} predictions")
             out += page.definitions(_flat(s.provenance))
-    out += '<p class="title">Provenance of this report</p>'
+    out += page.piece("heading", "Provenance of this report")
     return out + page.definitions(_flat(report.provenance))
 
 

@@ -1,37 +1,51 @@
-"""One self-contained page: pieces of HTML, each escaped where it enters, and the frame."""
+"""One self-contained page: pieces of HTML from templates that escape every value, and the frame."""
 
 from __future__ import annotations
 
 import functools
-import html
 import importlib.resources
 import json
-import string
 from collections.abc import Iterable, Sequence
 from typing import Any
+
+import jinja2
+from markupsafe import Markup, escape
 
 from focalcal import __version__
 from focalcal.report.figure import Figure
 
-
-def esc(text: Any) -> str:
-    """Text for HTML content and attributes."""
-    return html.escape(str(text), quote=True)
+esc = escape
 
 
-def script_json(record: Any) -> str:
+def script_json(record: Any) -> Markup:
     """JSON for a script element: no `<`, so nothing inside can end the element."""
-    return (
-        json.dumps(record, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
-        .replace("<", "\\u003c")
-        .replace("\u2028", "\\u2028")
-        .replace("\u2029", "\\u2029")
-    )
+    text = json.dumps(record, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+    for character in ("<", "\u2028", "\u2029"):
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return Markup(text)
 
 
 @functools.cache
 def asset(name: str) -> str:
     return (importlib.resources.files("focalcal.report") / "assets" / name).read_text("utf-8")
+
+
+@functools.cache
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.FunctionLoader(asset),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["json"] = functools.partial(json.dumps, ensure_ascii=False)
+    return environment
+
+
+def piece(name: str, *values: Any, **options: Any) -> Markup:
+    """A piece of `assets/pieces.html`, filled in."""
+    return getattr(_environment().get_template("pieces.html").module, name)(*values, **options)
 
 
 def frame(
@@ -46,108 +60,76 @@ def frame(
     """The whole page; `title`, `lead`, `foot` and the links' labels are text, `body` is HTML."""
     from plotly.offline import get_plotlyjs
 
-    return string.Template(asset("page.html")).substitute(
-        version=__version__,
-        title=esc(title),
-        lead=esc(lead),
-        foot=esc(foot),
-        links="".join(f'<li><a href="#{esc(at)}">{esc(name)}</a></li>' for at, name in links),
-        body=body,
-        figures=script_json({f.id: f.spec() for f in figures}),
-        style=asset("style.css"),
-        plotly=get_plotlyjs(),
-        script=asset("page.js"),
-    )
-
-
-def section(id: str, title: str, *content: str, level: int = 2) -> str:
     return (
-        f'<section id="{esc(id)}" aria-labelledby="{esc(id)}-title">'
-        f'<h{level} id="{esc(id)}-title">{esc(title)}</h{level}>{"".join(content)}</section>'
+        _environment()
+        .get_template("page.html")
+        .render(
+            version=__version__,
+            title=title,
+            lead=lead,
+            foot=foot,
+            links=list(links),
+            body=Markup(body),
+            figures=script_json({f.id: f.spec() for f in figures}),
+            style=Markup(asset("style.css")),
+            plotly=Markup(get_plotlyjs()),
+            script=Markup(asset("page.js")),
+        )
     )
 
 
-def paragraph(text: str) -> str:
-    return f"<p>{esc(text)}</p>"
+def section(id: str, title: str, *content: str, level: int = 2) -> Markup:
+    """A section; its content is HTML."""
+    return piece("section", id, title, Markup("".join(content)), level)
+
+
+def paragraph(text: str) -> Markup:
+    return piece("paragraph", text)
 
 
 def table(
     caption: str, header: Sequence[str], rows: Iterable[Sequence[str]], *, wide: bool = False
-) -> str:
+) -> Markup:
     """A plain table of text; the first cell of a row is its header. It scrolls when too wide."""
-    head = "".join(f'<th scope="col">{esc(cell)}</th>' for cell in header)
-    body = "".join(
-        f'<tr><th scope="row">{esc(row[0])}</th>'
-        + "".join(f"<td>{esc(cell)}</td>" for cell in row[1:])
-        + "</tr>"
-        for row in rows
-    )
-    return scroll(
-        f"<table{' class=wide' if wide else ''}><caption>{esc(caption)}</caption>"
-        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>",
-        caption,
-    )
+    return piece("table", caption, header, list(rows), wide)
 
 
-def scroll(content: str, label: str) -> str:
-    """A region that scrolls sideways, by keyboard too."""
-    return (
-        f'<div class="scroll" role="region" tabindex="0" aria-label="{esc(label)}">{content}</div>'
-    )
+def scroll(content: str, label: str) -> Markup:
+    """A region that scrolls sideways, by keyboard too; its content is HTML."""
+    return piece("scroll", Markup(content), label)
 
 
-def figure(f: Figure, *, label: str | None = None) -> str:
-    """A figure with its sentence, and its numbers as a table for those who want or need them."""
-    words = f.text or f.title
-    caption = f"<figcaption>{esc(f.text)}</figcaption>" if f.text else ""
-    control = _picker(f, label or "Show") if f.choices else ""
-    numbers = ""
-    if f.rows:
-        shown = table(f.title, f.header, f.rows)
-        numbers = f"<details><summary>Numbers of this figure</summary>{shown}</details>"
-    return (
-        f'<figure><p class="title">{esc(f.title)}</p>{control}'
-        f'<div class="chart" id="{f.id}" role="img" aria-label="{esc(f.title)}: {esc(words)}" '
-        f'style="min-height:{f.height}px"></div>{caption}{numbers}</figure>'
-    )
+def figure(f: Figure, *, label: str | None = None) -> Markup:
+    """A figure with its sentence, and its numbers as a table for those who want or need them.
+
+    label: that of the control which picks among its choices, a list or a slider.
+    """
+    return piece("figure", f, label or "Show")
 
 
-def pair(made: Sequence[Figure], drawn: list[Figure], *, label: str | None = None) -> str:
+def pair(made: Sequence[Figure], drawn: list[Figure], *, label: str | None = None) -> Markup:
     """Figures side by side where there is room; they are added to `drawn`."""
     drawn += made
-    return f'<div class="pair">{"".join(figure(f, label=label) for f in made)}</div>'
+    return piece("pair", [figure(f, label=label) for f in made])
 
 
-def _picker(f: Figure, label: str) -> str:
-    """The control that picks among a figure's choices: a list, or a slider with its word."""
-    id, names = f"{f.id}-pick", [name for name, _ in f.choices]
-    if f.slides:
-        words = esc(json.dumps(names, ensure_ascii=False))
-        control = (
-            f'<input type="range" id="{id}" min="0" max="{len(names) - 1}" value="{f.start}" '
-            f'aria-valuetext="{esc(names[f.start])}" data-picks="{f.id}" data-words="{words}">'
-            f'<output for="{id}">{esc(names[f.start])}</output>'
-        )
-    else:
-        options = "".join(f'<option value="{i}">{esc(n)}</option>' for i, n in enumerate(names))
-        control = f'<select id="{id}" data-picks="{f.id}">{options}</select>'
-    return f'<div class="controls"><label for="{id}">{esc(label)}</label>{control}</div>'
+def slider(
+    id: str,
+    label: str,
+    lines: Sequence[str],
+    at: int,
+    choices: Sequence[tuple[str, int, str]] = (),
+) -> Markup:
+    """A slider that says one of the given lines at each of its positions.
+
+    choices: (goal, position, what holds there), for a "choose for me" that moves the slider.
+    """
+    return piece("slider", id, label, list(lines), at, list(choices))
 
 
-def slider(id: str, label: str, lines: Sequence[str], at: int) -> str:
-    """A slider that says one of the given lines at each of its positions."""
-    return (
-        f'<div class="controls"><label for="{id}">{esc(label)}</label>'
-        f'<input type="range" id="{id}" min="0" max="{len(lines) - 1}" value="{at}" '
-        f'data-says="{esc(json.dumps(list(lines), ensure_ascii=False))}"></div>'
-        f'<output for="{id}">{esc(lines[at])}</output>'
-    )
+def definitions(pairs: Iterable[tuple[str, Any]]) -> Markup:
+    return piece("definitions", list(pairs))
 
 
-def definitions(pairs: Iterable[tuple[str, Any]]) -> str:
-    items = "".join(f"<dt>{esc(key)}</dt><dd>{esc(value)}</dd>" for key, value in pairs)
-    return f"<dl>{items}</dl>"
-
-
-def code(text: str) -> str:
-    return f'<pre tabindex="0"><code>{esc(text)}</code></pre>'
+def code(text: str) -> Markup:
+    return piece("code", text)

@@ -12,7 +12,6 @@ from focalcal._files import check_suffix, write_text
 from focalcal.provenance import provenance
 from focalcal.report import page
 from focalcal.report.figure import Figure
-from focalcal.report.page import esc
 from focalcal_papers import errata, theory
 from focalcal_papers.theory_page import figures
 
@@ -140,21 +139,12 @@ def _curvature_path() -> str:
 
 
 def _errata(found: list[errata.Erratum]) -> str:
-    items = []
-    for e in found:
-        evidence = "".join(
-            f"<li>{esc(name)}: <b>{esc(_number(value))}</b></li>"
-            for name, value in e.evidence.items()
-        )
-        items.append(
-            f'<article class="card erratum"><h3>{esc(e.paper)}, {esc(e.where)}</h3>'
-            f"<p><span>Printed:</span> {esc(e.printed)}</p>"
-            f"<p><span>True:</span> {esc(e.true)}</p><ul>{evidence}</ul></article>"
-        )
+    items = [
+        page.piece("erratum", e, [(name, _number(value)) for name, value in e.evidence.items()])
+        for e in found
+    ]
     words = "What the papers print and what holds; the numbers are computed by the library."
-    return page.section(
-        "errata", "Errata", page.paragraph(words), f'<div class="pair">{"".join(items)}</div>'
-    )
+    return page.section("errata", "Errata", page.paragraph(words), page.piece("pair", items))
 
 
 def _number(x: float) -> str:

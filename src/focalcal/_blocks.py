@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import functools
-import math
 import os
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
-import numpy as np
-
 T = TypeVar("T")
 
 _here = threading.local()
-_pool: ThreadPoolExecutor | None = None
-_starting = threading.Lock()
 
 MAX_THREADS = 4
 """Past this the work is bound by memory bandwidth, not by cores."""
-DOT = 8192
-"""BLAS spreads longer products over threads of its own."""
 
 
 def map_blocks(function: Callable[[slice], T], n: int, size: int) -> list[T]:
@@ -45,36 +37,16 @@ def map_blocks(function: Callable[[slice], T], n: int, size: int) -> list[T]:
             for i in todo:
                 results[i] = function(blocks[i])
 
-    helpers = [_threads().submit(work) for _ in range(threads - 1)]
-    try:
-        work()
-    finally:
-        for _ in todo:  # after an error nobody begins another block
-            pass
-        ended = [helper for helper in helpers if not helper.cancel()]
-        errors = [helper.exception() for helper in ended]
-    for error in filter(None, errors):
-        raise error
+    with ThreadPoolExecutor(threads - 1, "focalcal") as pool:
+        helpers = [pool.submit(work) for _ in range(threads - 1)]
+        try:
+            work()
+        finally:
+            for _ in todo:  # after an error nobody begins another block
+                pass
+    for helper in helpers:
+        helper.result()
     return results
-
-
-def _threads() -> ThreadPoolExecutor:
-    """This process's threads: kept, because new ones would find their scratch memory cold."""
-    global _pool
-    with _starting:
-        if _pool is None:
-            _pool = ThreadPoolExecutor(MAX_THREADS - 1, "focalcal")
-        return _pool
-
-
-def _forget_threads() -> None:
-    """A fork leaves threads behind, and perhaps a lock that one of them held."""
-    global _pool, _starting
-    _pool, _starting = None, threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_threads)
 
 
 @contextlib.contextmanager
@@ -85,45 +57,6 @@ def one_thread() -> Iterator[None]:
         yield
     finally:
         _here.alone = before
-
-
-def scratch(name: str, shape: tuple[int, ...], kind: Any) -> np.ndarray:
-    """An array with any content that this thread's next call with this name gets again.
-
-    Asking the system for half a megabyte, page by page, takes longer than filling it.
-    """
-    held: dict[str, tuple[Any, np.ndarray]] = _here.__dict__.setdefault("held", {})
-    wanted = shape, kind
-    found = held.get(name)
-    if found is None or found[0] != wanted:
-        size = math.prod(shape) * np.dtype(kind).itemsize
-        memory = np.empty(size, np.uint8) if found is None else found[1].base
-        if memory.size < size:
-            memory = np.empty(size, np.uint8)
-        found = held[name] = wanted, memory[:size].view(kind).reshape(shape)
-    return found[1]
-
-
-def sum_of_squares(x: np.ndarray) -> float:
-    """Σ x² of (N,), by BLAS on this thread alone.
-
-    >>> sum_of_squares(np.array([3.0, 4.0]))
-    25.0
-    """
-    cut = x.size - x.size % DOT
-    parts, rest = x[:cut].reshape(-1, DOT), x[cut:]
-    with np.errstate(all="ignore"):
-        return float(np.vecdot(parts, parts).sum() + np.vecdot(rest, rest))
-
-
-@functools.cache
-def keep_memory() -> None:
-    """Make glibc keep what threads free, up to 64 MB each, instead of handing it back at once.
-
-    It does so from the moment when a block almost as large as it allows has been freed; otherwise
-    every temporary array of a pass comes page by page from the system, for all threads in turn.
-    """
-    np.empty(31 << 20, np.uint8)
 
 
 def available_cores() -> int:

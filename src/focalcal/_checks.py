@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import operator
 import warnings
 from typing import Any
@@ -10,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from focalcal._arrays import Array, as_array, as_float, namespace, to_numpy
-from focalcal._blocks import sum_of_squares
 from focalcal._labels import encode
 from focalcal.errors import InputError, InputWarning
 
@@ -163,11 +161,9 @@ def _refuse_objects(x: Array, name: str) -> None:
 
 def _check_all_finite(x: Array, name: str) -> None:
     xp = namespace(x)
-    # A sum is finite only if every term is (an overflowing sum of finite terms is checked below),
-    # and it needs no temporary of the size of x. Squares: BLAS is faster.
-    if isinstance(x, np.ndarray) and (x.flags.c_contiguous or x.flags.f_contiguous):
-        finite = math.isfinite(sum_of_squares(x.reshape(-1, order="A")))
-    else:
+    # A sum is finite only if every term is, and needs no temporary of the size of x; a sum of
+    # finite terms that overflows is told apart below.
+    with np.errstate(all="ignore"):
         finite = bool(xp.isfinite(xp.sum(x)))
     if finite:
         return

@@ -11,16 +11,13 @@ from typing import Any
 
 import numpy as np
 
+from focalcal import kernels
 from focalcal._arrays import Array, is_torch, to_numpy
-from focalcal._bin_counts import count_columns, count_labels, in_turn, lanes_for
-from focalcal._bin_index import bin_numbers, edges_below
-from focalcal._blocks import map_blocks, scratch
+from focalcal._blocks import map_blocks
 from focalcal._checks import check_whole
 from focalcal.errors import InputError
 
-_BLOCK = 1 << 18  # smaller blocks spend more time handing the interpreter lock around than counting
-FINE = 1024
-"""More bins than this are filled by sorting."""
+_BLOCK = 1 << 16  # numbers counted at a time by a thread
 
 
 @dataclasses.dataclass(frozen=True)
@@ -152,10 +149,8 @@ def bin_index(x: Array, edges: Any) -> Array:
 
         inner = torch.as_tensor(inner, dtype=x.dtype, device=x.device)
         return torch.bucketize(x.contiguous(), inner)
-    x = np.asarray(x)
-    if x.dtype.kind != "f":
-        x = x.astype(np.float64)
-    return edges_below(x, inner).astype(np.intp, copy=False)
+    x = _wide(np.asarray(x))
+    return np.searchsorted(inner.astype(x.dtype), x)
 
 
 def bin_samples(confidence: Any, correct: Any, edges: Any, weights: Any = None) -> Bins:
@@ -167,150 +162,65 @@ def bin_samples(confidence: Any, correct: Any, edges: Any, weights: Any = None) 
     >>> b.counts, b.accuracy
     (array([1., 2.]), array([0., 1.]))
     """
-    confidence = _wide(to_numpy(confidence))
-    correct = to_numpy(correct) != 0
+    x, hit = _wide(to_numpy(confidence)), to_numpy(correct) != 0
     edges = np.asarray(to_numpy(edges), dtype=np.float64)
-    weights = None if weights is None else to_numpy(weights).astype(np.float64, copy=False)
-    m = len(edges) - 1
-
-    inner = edges[1:-1]
-    if weights is None and m > FINE and len(confidence) > m:
-        return bin_sorted(sort_samples(confidence, correct), edges)
-
-    lanes = lanes_for(2 * m)
+    w = None if weights is None else to_numpy(weights).astype(np.float64, copy=False)
+    if not kernels.fast(4 * len(x)):
+        return Bins(edges, *bin_table(x, hit, edges, w, False))
 
     def block(rows: slice) -> np.ndarray:
-        # One count of (bin, correct) pairs gives the sums, the counts and the hits.
-        pairs = edges_below(confidence[rows], inner)
-        if 2 * m > 256:
-            pairs = pairs.astype(np.intp)
-        pairs = pairs + pairs.dtype.type(m) * correct[rows]
-        pairs += in_turn(len(pairs), lanes, 2 * m)
-        pairs = pairs.astype(np.intp, copy=False)
-        mass = confidence[rows] if weights is None else confidence[rows] * weights[rows]
-        w = None if weights is None else weights[rows]
-        size, shape = 2 * m * lanes, (lanes, 2, m)
-        counts = np.bincount(pairs, weights=w, minlength=size).reshape(shape).sum(axis=0)
-        sums = np.bincount(pairs, weights=mass, minlength=size).reshape(shape).sum(axis=0)
-        return np.stack([counts.sum(axis=0), sums.sum(axis=0), counts[1]])
+        own = np.ones(rows.stop - rows.start) if w is None else w[rows]
+        return bin_table(x[rows], hit[rows], edges, own, True)
 
-    parts = map_blocks(block, len(confidence), _BLOCK) or [np.zeros((3, m))]
-    return Bins(edges, *np.sum(parts, axis=0))
-
-
-def gap_sums(confidence: np.ndarray, correct: np.ndarray, edges: np.ndarray) -> np.ndarray:
-    """Sums of confidence minus correctness per bin (M,): all that an unweighted ECE needs.
-
-    confidence: (N,) in [0, 1]; correct: (N,) bool; edges: (M+1,). Half the work of `bin_samples`,
-    in one block: call it on samples that fit into the cache.
-
-    >>> gap_sums(np.array([0.25, 0.75]), np.array([True, False]), equal_width_edges(2))
-    array([-0.75,  0.75])
-    """
-    n, m, confidence = len(confidence), len(edges) - 1, _wide(confidence)
-    gap, cell = scratch("gap", (n,), np.float64), scratch("cell", (n,), np.intp)
-    np.copyto(gap, correct.view(np.uint8))
-    np.subtract(confidence, gap, out=gap)
-    number, lanes = bin_numbers(confidence, edges[1:-1]), lanes_for(m + 1)
-    number += in_turn(n, lanes, m + 1)
-    np.copyto(cell, number)
-    sums = np.bincount(cell, weights=gap, minlength=lanes * (m + 1)).reshape(lanes, m + 1)
-    return np.append(sums[:, :2].sum(), sums[:, 2:].sum(axis=0))
-
-
-@dataclasses.dataclass(frozen=True)
-class SortedSamples:
-    """Confidences in order (N,), and them and their correctness as float64 (N+1,), a zero last."""
-
-    confidence: np.ndarray
-    mass: np.ndarray
-    hits: np.ndarray
-
-
-def sort_samples(confidence: np.ndarray, correct: np.ndarray) -> SortedSamples:
-    """Samples in the order of their confidence.
-
-    confidence: (N,) float32 or float64 in [0, 1]; correct: (N,) bool. The order of the bits of such
-    floats is the order of the numbers, so one sort of integers with one more bit carries both.
-    """
-    keys = confidence.view(f"i{confidence.itemsize}") << 1
-    keys |= correct
-    keys.sort()
-    mass, hits = np.zeros(len(keys) + 1), np.zeros(len(keys) + 1)
-    hits[:-1] = keys & 1
-    keys >>= 1
-    ordered = keys.view(confidence.dtype)
-    mass[:-1] = ordered
-    return SortedSamples(ordered, mass, hits)
-
-
-def bin_sorted(samples: SortedSamples, edges: np.ndarray) -> Bins:
-    """`bin_samples` of sorted samples: one search per edge, not one per sample.
-
-    >>> samples = sort_samples(np.array([0.8, 0.2, 0.6]), np.array([True, False, True]))
-    >>> bin_sorted(samples, equal_width_edges(2)).correct_sums
-    array([0., 2.])
-    """
-    x, inner = samples.confidence, edges[1:-1].astype(samples.confidence.dtype)
-    # Edges beyond all samples need no search: confidences are never below 1/K, and often near 1.
-    low, high = np.searchsorted(inner, (x[0], x[-1]))
-    starts = np.repeat((0, len(x)), (low + 1, len(inner) - high + 1))
-    among = np.searchsorted(x, inner[low:high], side="right")
-    starts = np.insert(starts, low + 1, among)
-    counts = np.diff(starts).astype(np.float64)
-    # The last zero keeps every start inside the array; empty bins come out as a neighbour.
-    sums, hits = (np.add.reduceat(v, starts)[:-1] for v in (samples.mass, samples.hits))
-    return Bins(edges, counts, np.where(counts, sums, 0.0), np.where(counts, hits, 0.0))
+    return Bins(edges, *np.sum(map_blocks(block, len(x), _BLOCK), axis=0))
 
 
 def bin_columns(labels: Any, probs: Any, edges: Any, weights: Any = None) -> Bins:
     """Count every class's probability into the same bins; a sample is correct for its label.
 
     labels: (N,) integers, −1 for a sample of none of the classes; probs: (N, K); edges: (M+1,);
-    weights: (N,) or None.
-    Returns bins whose sums have shape (K, M).
+    weights: (N,) or None. Returns bins whose sums have shape (K, M).
 
     >>> bin_columns([1], [[0.2, 0.8]], equal_width_edges(2)).correct_sums
     array([[0., 0.],
            [0., 1.]])
     """
-    labels, probs = to_numpy(labels), to_numpy(probs)
+    p, y = _wide(to_numpy(probs)), to_numpy(labels).astype(np.intp, copy=False)
     edges = np.asarray(to_numpy(edges), dtype=np.float64)
-    weights = None if weights is None else to_numpy(weights).astype(np.float64, copy=False)
-    probs = _wide(probs)
-    n, k = probs.shape
+    w = np.ones(len(p)) if weights is None else to_numpy(weights).astype(np.float64, copy=False)
+    even = kernels.is_even(edges)
+    quick = kernels.fast(p.size) and even
 
     def block(rows: slice) -> np.ndarray:
-        columns, y = np.ascontiguousarray(probs[rows].T), labels[rows].astype(np.intp)
-        if weights is not None:
-            return _weigh_columns(columns, y, edges, weights[rows])
-        if not (columns.min() >= 0 and columns.max() <= 1):  # they count in the outer bins
-            return _weigh_columns(columns, y, edges, np.ones(len(y)))
-        totals = np.add.reduce(columns, axis=1, dtype=np.float64)
-        some = np.flatnonzero(y >= 0) if y.min() < 0 else np.arange(len(y))
-        p_true = columns.reshape(-1).take(y[some] * len(y) + some)
-        hits = count_labels(p_true, y[some], k, edges[1:-1])
-        return np.stack([*count_columns(columns, totals, edges[1:-1]), hits])
+        return class_table(y[rows], p[rows], edges, w[rows], quick)
 
-    parts = map_blocks(block, n, max(_BLOCK // k, 256))
-    counts, sums, hits = np.sum(parts, axis=0).reshape(3, k, -1)
-    return Bins(edges, counts, sums, hits)
+    parts = map_blocks(block, len(p), max(_BLOCK // p.shape[1], 64))
+    return Bins(edges, *np.sum(parts, axis=0))
 
 
-def _weigh_columns(
-    columns: np.ndarray, y: np.ndarray, edges: np.ndarray, weights: np.ndarray
+def bin_table(
+    x: np.ndarray, hit: np.ndarray, edges: np.ndarray, w: np.ndarray | None, quick: bool
 ) -> np.ndarray:
-    """Counts, sums and hits (3, K, M): here a rest would not be zero for an empty bin."""
-    k, m = len(columns), len(edges) - 1
-    index = bin_index(columns, edges) + np.arange(k)[:, None] * m
-    each = np.broadcast_to(weights, columns.shape).ravel()
-    some = np.flatnonzero(y >= 0)
-    found = [
-        np.bincount(index.ravel(), weights=each, minlength=k * m),
-        np.bincount(index.ravel(), weights=(columns * weights).ravel(), minlength=k * m),
-        np.bincount(index[y[some], some], weights=weights[some], minlength=k * m),
-    ]
-    return np.stack(found).reshape(3, k, m)
+    """The sums (3, M) of `bin_samples` for one block of samples."""
+    near = edges.astype(x.dtype)
+    if not quick:
+        return kernels.bins_of(x, hit, w, near)
+    table = np.zeros((3, len(edges) - 1))
+    loop = kernels.bins_loop if kernels.is_even(edges) else kernels.search_bins_loop
+    loop(x, hit, w, near, table)
+    return table
+
+
+def class_table(
+    y: np.ndarray, p: np.ndarray, edges: np.ndarray, w: np.ndarray, quick: bool
+) -> np.ndarray:
+    """The sums (3, K, M) of `bin_columns` for one block of samples."""
+    near = edges.astype(p.dtype)
+    if not quick:
+        return kernels.class_bins_of(p, y, w, near)
+    table = np.zeros((3, p.shape[1], len(edges) - 1))
+    kernels.class_bins_loop(p, y, w, near, table)
+    return table
 
 
 def mean_gap(b: Bins) -> np.ndarray:

@@ -150,7 +150,7 @@ def _show(result: StreamedEvaluation, title: str, passes: int, files: int) -> No
     from rich.markup import escape
     from rich.table import Table
 
-    from focalcal.cli.evaluate import ROWS, percent, reliability_sketch
+    from focalcal.cli.evaluate import reliability_sketch, shown
 
     table = Table(
         title=f"{escape(title)}: {result.n:,} samples, {result.n_classes} classes, {files} files"
@@ -158,13 +158,9 @@ def _show(result: StreamedEvaluation, title: str, passes: int, files: int) -> No
     table.add_column("metric")
     table.add_column("value", justify="right")
     table.add_column("within ±", justify="right")
-    for key, name, as_percent in ROWS:
-        if key not in result.metrics:
-            continue
-        found = result[key]
-        form = percent if as_percent else "{:.4f}".format
-        value = form(found.value) if math.isfinite(found.value) else "–"
-        table.add_row(name, value, form(found.error_bound) if found.error_bound else "exact")
+    for metric, found in shown(result.metrics):
+        bound = metric.text(found.error_bound) if found.error_bound else "exact"
+        table.add_row(metric.title, metric.text(found.value), bound)
     console = _console.out()
     console.print(table)
     console.print(reliability_sketch(result.reliability))

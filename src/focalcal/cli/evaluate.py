@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,28 +14,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from focalcal.bins import Bins
-    from focalcal.metrics import Estimate, Evaluation
-
-# (metric, what a person calls it, shown as a percentage)
-ROWS = (
-    ("accuracy", "accuracy", True),
-    ("nll", "log-loss (NLL)", False),
-    ("brier", "Brier score", False),
-    ("ece", "ECE", True),
-    ("adaptive_ece", "ECE, equal-mass bins", True),
-    ("smooth_ece", "ECE, smooth", True),
-    ("debiased_ece", "ECE, debiased", True),
-    ("classwise_ece", "ECE, class-wise", True),
-    ("ace", "ACE", True),
-    ("mce", "MCE (worst bin)", True),
-    ("rms_calibration_error", "RMS calibration error", True),
-    ("ks_error", "KS error", True),
-    ("confidence_gap", "confidence − accuracy", True),
-    ("high_confidence_share", "share of confidence ≥ 99 %", True),
-    ("high_confidence_accuracy", "accuracy of those", True),
-    ("auroc_of_confidence", "AUROC of confidence", True),
-    ("aurc", "area under risk–coverage", True),
-)
+    from focalcal.metrics import Evaluation, Metric
 
 
 def register(app: typer.Typer) -> None:
@@ -71,12 +51,7 @@ def evaluate(
     predictions = Predictions.load(file, **keys)
     with _console.progress("resampling") as tick:
         result = metrics.evaluate(
-            predictions.labels,
-            predictions.probabilities(),
-            bins=bins,
-            resamples=resamples,
-            seed=seed,
-            progress=tick,
+            predictions, bins=bins, resamples=resamples, seed=seed, progress=tick
         )
     if json:
         _console.print_json(result.to_dict())
@@ -116,17 +91,19 @@ def metrics_table(result: Evaluation, title: str) -> Table:
     table.add_column("metric")
     table.add_column("value", justify="right")
     table.add_column(f"{result.level * 100:g} % interval", justify="right")
-    for key, name, as_percent in ROWS:
-        estimate = result[key]
-        table.add_row(name, *_cells(estimate, as_percent))
+    for metric, estimate in shown(result.metrics):
+        value = estimate.value
+        interval = f"{metric.text(estimate.low)} … {metric.text(estimate.high)}"
+        has_one = math.isfinite(estimate.low)
+        table.add_row(metric.title, metric.text(value), interval if has_one else "")
     return table
 
 
-def _cells(estimate: Estimate, as_percent: bool) -> tuple[str, str]:
-    form = percent if as_percent else "{:.4f}".format
-    if estimate.value != estimate.value:
-        return "–", ""
-    return form(estimate.value), f"{form(estimate.low)} … {form(estimate.high)}"
+def shown(values: dict[str, Any]) -> list[tuple[Metric, Any]]:
+    """The declared metrics that a terminal shows, with their values."""
+    from focalcal.metrics import METRICS
+
+    return [(m, values[name]) for name, m in METRICS.items() if m.show and name in values]
 
 
 def percent(x: float) -> str:

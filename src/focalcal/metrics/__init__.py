@@ -1,9 +1,13 @@
-"""Metrics of accuracy and calibration: functions of (y_true, y_prob).
+"""Metrics of accuracy and calibration: functions of (y_true, y_prob) or (y_true, logits=…).
 
-A two-dimensional y_prob (N, K) is a classifier's output, a one-dimensional one (N,) the
-probability of y_true = 1.
+y_prob (N, K) is a classifier's output, y_prob (N,) the probability of class 1 of a binary
+classifier, and `confidence=` (N,) the forecast of an event, as in files of top-1 confidences.
+`METRICS` holds the declaration of each.
 """
 
+from focalcal.metrics import scores as _scores  # tables follow the order of declaration
+
+# isort: split
 from focalcal.metrics.calibration import (
     ace,
     adaptive_ece,
@@ -17,14 +21,18 @@ from focalcal.metrics.calibration import (
     reliability,
     rms_calibration_error,
 )
-from focalcal.metrics.resampling import bootstrap
+from focalcal.metrics.declare import METRICS, Metric, metric
+from focalcal.metrics.resampling import bootstrap, resample, resample_pair
+from focalcal.metrics.sample import Sample, slices
 from focalcal.metrics.scores import (
     BrierDecomposition,
     CorrectnessSplit,
     GroupMeans,
     accuracy,
     brier,
+    brier_calibration,
     brier_decomposition,
+    brier_refinement,
     correctness_split,
     error,
     nll,
@@ -35,19 +43,26 @@ from focalcal.metrics.selective import (
     aurc,
     auroc_of_confidence,
     high_confidence,
+    high_confidence_accuracy,
+    high_confidence_share,
     risk_coverage,
 )
 from focalcal.metrics.smooth import smooth_ece
-from focalcal.metrics.streaming import CalibrationStats, Streamed, StreamedEvaluation
+from focalcal.metrics.streaming import Streamed, StreamedEvaluation
 from focalcal.metrics.summary import (
     CalibrationTest,
     Estimate,
     Evaluation,
     calibration_test,
     evaluate,
+    evaluate_sample,
 )
+from focalcal.stats import CalibrationStats
+
+del _scores
 
 __all__ = [
+    "METRICS",
     "BrierDecomposition",
     "CalibrationStats",
     "CalibrationTest",
@@ -56,7 +71,9 @@ __all__ = [
     "Evaluation",
     "GroupMeans",
     "HighConfidence",
+    "Metric",
     "RiskCoverage",
+    "Sample",
     "Streamed",
     "StreamedEvaluation",
     "accuracy",
@@ -66,7 +83,9 @@ __all__ = [
     "auroc_of_confidence",
     "bootstrap",
     "brier",
+    "brier_calibration",
     "brier_decomposition",
+    "brier_refinement",
     "calibration_test",
     "classwise_ece",
     "confidence_gap",
@@ -76,12 +95,19 @@ __all__ = [
     "equal_mass_reliability",
     "error",
     "evaluate",
+    "evaluate_sample",
     "high_confidence",
+    "high_confidence_accuracy",
+    "high_confidence_share",
     "ks_error",
     "mce",
+    "metric",
     "nll",
     "reliability",
+    "resample",
+    "resample_pair",
     "risk_coverage",
     "rms_calibration_error",
+    "slices",
     "smooth_ece",
 ]

@@ -7,134 +7,95 @@ from typing import Any
 import numpy as np
 
 from focalcal import bins as _bins
-from focalcal.bins import Bins
-from focalcal.metrics import _samples
-from focalcal.metrics._ordered import in_order, ks
+from focalcal.bins import Bins, quantile_positions
+from focalcal.metrics.declare import metric
+from focalcal.metrics.intervals import class_error_interval
+from focalcal.metrics.sample import Sample
+from focalcal.stats import CalibrationStats
 
 
-def reliability(y_true: Any, y_prob: Any, *, bins: int = 15, sample_weight: Any = None) -> Bins:
-    """The top-label samples in equally wide confidence bins: what `ece` and the diagrams read.
+def _cut_bound(s: CalibrationStats) -> float:
+    """Without the cells that hold a quantile, true and found bins of equal mass are the same.
 
-    y_true: (N,) labels; y_prob: (N, K), or (N,) = probability of y_true = 1; sample_weight: (N,).
-
-    >>> reliability([1, 0], [0.8, 0.3], bins=2).gap
-    array([ 0.3, -0.2])
+    Putting a cell back changes either error by at most its slack.
     """
-    confidence, correct = _samples.top_label(y_true, y_prob)
-    weights = _samples.sample_weights(sample_weight, len(confidence))
-    return _bins.bin_samples(confidence, correct, _bins.equal_width_edges(bins), weights)
+    o = s.ordered
+    cut = np.unique(quantile_positions(np.cumsum(o.weights), s.bins))
+    return float(2 * o.slack[cut].sum() / o.total)
 
 
-def equal_mass_reliability(
-    y_true: Any, y_prob: Any, *, bins: int = 15, sample_weight: Any = None
-) -> Bins:
-    """The top-label samples in bins of equal mass; see `focalcal.bins.equal_mass_edges`.
-
-    >>> len(equal_mass_reliability([1, 0, 1], [0.8, 0.3, 0.8], bins=3))
-    2
-    """
-    confidence, correct = _samples.top_label(y_true, y_prob)
-    weights = _samples.sample_weights(sample_weight, len(confidence))
-    edges = _bins.equal_mass_edges(confidence, bins, weights)
-    return _bins.bin_samples(confidence, correct, edges, weights)
+def _running_bound(s: CalibrationStats) -> float:
+    """Running sums are exact between cells; inside one they stray by at most its slack."""
+    return float(s.ordered.slack.max() / s.ordered.total)
 
 
-def ece(y_true: Any, y_prob: Any, *, bins: int = 15, sample_weight: Any = None) -> float:
+@metric("ECE", tested=True)
+def ece(s: CalibrationStats) -> Any:
     """Expected calibration error Σ_b (n_b/n)·|accuracy_b − confidence_b|, equally wide bins.
 
-    y_true: (N,) labels; y_prob: (N, K), or (N,) = probability of y_true = 1, so that
-    `ece(correct, confidence)` serves top-1 results; sample_weight: (N,).
+    y_true: (N,) labels; y_prob or logits: (N, K), or (N,) for class 1 of a binary classifier;
+    `ece(correct, confidence=c)` serves files of top-1 confidences; sample_weight: (N,).
 
     >>> ece([1, 0, 1, 1], [0.75, 0.75, 0.75, 0.75])
     0.0
+    >>> round(ece([1, 0], confidence=[0.4, 0.4]), 3)
+    0.1
 
     Naeini et al. 2015; Guo et al. 2017, Eq. 3.
     """
-    if sample_weight is not None or bins > _bins.FINE:
-        b = reliability(y_true, y_prob, bins=bins, sample_weight=sample_weight)
-        return float(_bins.mean_gap(b))
-    edges = _bins.equal_width_edges(bins)
-    blocks = _samples.over_top_label(
-        lambda confidence, correct: (len(correct), _bins.gap_sums(confidence, correct, edges)),
-        y_true,
-        y_prob,
-    )
-    sizes, gaps = zip(*blocks, strict=True)
-    return float(np.abs(np.sum(gaps, axis=0)).sum() / sum(sizes))
+    return _bins.mean_gap(s.top)
 
 
-def adaptive_ece(y_true: Any, y_prob: Any, *, bins: int = 15, sample_weight: Any = None) -> float:
+@metric("ECE, equal-mass bins", needs=("top", "order"), tested=True, bound=_cut_bound)
+def adaptive_ece(s: CalibrationStats) -> Any:
     """ECE with bins of equal mass. Equal confidences share a bin.
 
-    >>> round(adaptive_ece([1, 0, 1, 0], [0.9, 0.8, 0.6, 0.5], bins=2), 3)
-    0.2
+    >>> round(adaptive_ece([1, 0, 1, 0], [0.9, 0.8, 0.6, 0.55], bins=2), 3)
+    0.25
 
     Nguyen & O'Connor 2015; Mukhoti et al. 2020 (AdaECE).
     """
-    b = equal_mass_reliability(y_true, y_prob, bins=bins, sample_weight=sample_weight)
-    return float(_bins.mean_gap(b))
+    return _bins.mean_gap(s.equal_mass)
 
 
-def mce(y_true: Any, y_prob: Any, *, bins: int = 15, sample_weight: Any = None) -> float:
-    """Maximum calibration error max_b |accuracy_b − confidence_b| over non-empty, equal bins.
-
-    >>> round(mce([1, 0, 1], [0.9, 0.8, 0.1], bins=2), 3)
-    0.9
-
-    Naeini et al. 2015.
-    """
-    b = reliability(y_true, y_prob, bins=bins, sample_weight=sample_weight)
-    return float(_bins.max_gap(b))
-
-
-def rms_calibration_error(
-    y_true: Any, y_prob: Any, *, bins: int = 15, sample_weight: Any = None
-) -> float:
-    """Root of Σ_b (n_b/n)·(accuracy_b − confidence_b)², equally wide bins.
-
-    >>> round(rms_calibration_error([1, 0], [0.9, 0.1]), 3)
-    0.1
-
-    Kumar et al. 2019, Def. 2.1 (ℓ2, binned); Hendrycks et al. 2019.
-    """
-    b = reliability(y_true, y_prob, bins=bins, sample_weight=sample_weight)
-    return float(_bins.rms_gap(b))
-
-
-def debiased_ece(y_true: Any, y_prob: Any, *, bins: int = 15, sample_weight: Any = None) -> float:
+@metric("ECE, debiased", needs=("top", "order"), tested=True, show="terminal")
+def debiased_ece(s: CalibrationStats) -> Any:
     """Debiased ℓ2 calibration error of the top label, in bins of equal mass.
 
     The root of max(0, Σ_b (n_b/n)·[(ȳ_b − p̄_b)² − ȳ_b(1−ȳ_b)/(n_b−1)]): the plug-in square is too
     large by the sampling variance of ȳ_b, which the second term takes off. A bin with one sample
-    has no variance to estimate and keeps its square. Weights count as repetitions.
+    has no variance to estimate and keeps its square.
 
     >>> debiased_ece([1, 0, 1, 0], [0.5, 0.5, 0.5, 0.5])
     0.0
 
     Kumar et al. 2019, Def. 5.1.
     """
-    b = equal_mass_reliability(y_true, y_prob, bins=bins, sample_weight=sample_weight)
-    return float(_bins.debiased_gap(b))
+    return _bins.debiased_gap(s.equal_mass)
 
 
-def classwise_ece(y_true: Any, y_prob: Any, *, bins: int = 15, sample_weight: Any = None) -> float:
+@metric("ECE, class-wise", needs=("classes",), interval=class_error_interval("classes"), digits=3)
+def classwise_ece(s: CalibrationStats) -> Any:
     """Mean over classes of the ECE of each class's probability, equally wide bins.
 
-    Classes are the columns of y_prob, also those absent from the labels. For (N,) y_prob it is
-    `ece`, the error of the one column given.
+    Classes are the columns of y_prob, also those absent from the labels.
 
     >>> round(classwise_ece([0, 1], [[0.8, 0.2], [0.3, 0.7]]), 3)
     0.25
 
     Nixon et al. 2019 (SCE); Kull et al. 2019.
     """
-    labels, probs = _samples.columns(y_true, y_prob)
-    weights = _samples.sample_weights(sample_weight, len(labels))
-    b = _bins.bin_columns(labels, probs, _bins.equal_width_edges(bins), weights)
-    return float(np.mean(_bins.mean_gap(b)))
+    return _bins.mean_gap(s.classes).mean(axis=-1)
 
 
-def ace(y_true: Any, y_prob: Any, *, bins: int = 15, sample_weight: Any = None) -> float:
+@metric(
+    "ACE",
+    needs=("classes", "even"),
+    interval=class_error_interval("even"),
+    show="terminal",
+    digits=3,
+)
+def ace(s: CalibrationStats) -> Any:
     """Adaptive calibration error: mean over classes of each class's ECE in bins of equal mass.
 
     (1/K) Σ_k Σ_r (n_kr/n)·|ȳ_kr − p̄_kr|; n_kr/n is the paper's 1/R where no equal probabilities
@@ -145,38 +106,108 @@ def ace(y_true: Any, y_prob: Any, *, bins: int = 15, sample_weight: Any = None) 
 
     Nixon et al. 2019, Eq. 4.
     """
-    labels, probs = _samples.columns(y_true, y_prob)
-    weights = _samples.sample_weights(sample_weight, len(labels))
-
-    def one_class(k: int) -> float:
-        p = np.ascontiguousarray(probs[:, k])
-        edges = _bins.equal_mass_edges(p, bins, weights)
-        return float(_bins.mean_gap(_bins.bin_samples(p, labels == k, edges, weights)))
-
-    return float(np.mean([one_class(k) for k in range(probs.shape[1])]))
+    return _bins.mean_gap(s.even).mean(axis=-1)
 
 
-def ks_error(y_true: Any, y_prob: Any, *, sample_weight: Any = None) -> float:
+@metric(
+    "MCE (worst bin)",
+    interval=None,
+    why="the largest of several noisy gaps is mostly that of the emptiest bin",
+    show="terminal",
+)
+def mce(s: CalibrationStats) -> Any:
+    """Maximum calibration error max_b |accuracy_b − confidence_b| over non-empty, equal bins.
+
+    >>> round(mce([1, 0, 1], confidence=[0.9, 0.8, 0.1], bins=2), 3)
+    0.9
+
+    Naeini et al. 2015.
+    """
+    return _bins.max_gap(s.top)
+
+
+@metric("RMS calibration error", tested=True, show="terminal")
+def rms_calibration_error(s: CalibrationStats) -> Any:
+    """Root of Σ_b (n_b/n)·(accuracy_b − confidence_b)², equally wide bins.
+
+    >>> round(rms_calibration_error([1, 0], [0.9, 0.1]), 3)
+    0.1
+
+    Kumar et al. 2019, Def. 2.1 (ℓ2, binned); Hendrycks et al. 2019.
+    """
+    return _bins.rms_gap(s.top)
+
+
+@metric("KS error", needs=("top", "order"), tested=True, bound=_running_bound, show="terminal")
+def ks_error(s: CalibrationStats) -> Any:
     """Kolmogorov–Smirnov error max_c |Σ_{i: confidence_i ≤ c} (confidence_i − correct_i)|/n.
 
     No bins: the largest distance between the running sums of confidence and of correctness.
 
-    >>> round(ks_error([1, 0, 1], [0.9, 0.5, 0.8]), 4)
+    >>> round(ks_error([1, 0, 1], confidence=[0.9, 0.5, 0.8]), 4)
     0.1667
 
     Gupta et al. 2021, Eq. 6.
     """
-    confidence, correct = _samples.top_label(y_true, y_prob)
-    weights = _samples.sample_weights(sample_weight, len(confidence))
-    return float(ks(in_order(confidence, correct, weights)))
+    o = s.ordered
+    return np.abs(np.cumsum(o.excess, axis=-1)).max(axis=-1) / o.total
 
 
-def confidence_gap(y_true: Any, y_prob: Any, *, sample_weight: Any = None) -> float:
+@metric("confidence − accuracy", range=(-1, 1), better="")
+def confidence_gap(s: CalibrationStats) -> Any:
     """Mean confidence minus accuracy: positive means over-confident, negative under-confident.
 
     >>> round(confidence_gap([1, 0], [[0.2, 0.8], [0.1, 0.9]]), 2)
     0.35
     """
-    confidence, correct = _samples.top_label(y_true, y_prob)
-    weights = _samples.sample_weights(sample_weight, len(confidence))
-    return _samples.mean(confidence, weights) - _samples.mean(correct, weights)
+    return (s.top.confidence_sums - s.top.correct_sums).sum(axis=-1) / s.total
+
+
+def reliability(
+    y_true: Any,
+    y_prob: Any = None,
+    *,
+    logits: Any = None,
+    confidence: Any = None,
+    bins: int = 15,
+    sample_weight: Any = None,
+) -> Bins:
+    """The top-label samples in equally wide confidence bins: what `ece` and the diagrams read.
+
+    >>> reliability([1, 0], confidence=[0.8, 0.3], bins=2).gap
+    array([ 0.3, -0.2])
+    """
+    return _sample(y_true, y_prob, logits, confidence, bins, sample_weight).stats().top
+
+
+def equal_mass_reliability(
+    y_true: Any,
+    y_prob: Any = None,
+    *,
+    logits: Any = None,
+    confidence: Any = None,
+    bins: int = 15,
+    sample_weight: Any = None,
+) -> Bins:
+    """The top-label samples in bins of equal mass; see `focalcal.bins.equal_mass_edges`.
+
+    >>> len(equal_mass_reliability([1, 0, 1], confidence=[0.8, 0.3, 0.8], bins=3))
+    2
+    """
+    s = _sample(y_true, y_prob, logits, confidence, bins, sample_weight)
+    edges = _bins.equal_mass_edges(s.confidence, bins, s.weights)
+    return _bins.bin_samples(s.confidence, s.correct, edges, s.weights)
+
+
+def _sample(
+    y_true: Any, y_prob: Any, logits: Any, confidence: Any, bins: int, sample_weight: Any
+) -> Sample:
+    return Sample.read(
+        y_true,
+        y_prob,
+        ("top",),
+        logits=logits,
+        confidence=confidence,
+        bins=bins,
+        sample_weight=sample_weight,
+    )

@@ -1,14 +1,13 @@
-"""Resampling: bootstrap values of every metric, and the test of "calibrated".
+"""Resampling: bootstrap values of metrics, in pairs too, and the test of "calibrated".
 
 A bootstrap sample is a row of counts, how often each sample was drawn. Samples are sorted and
-binned once; every metric is then a few sums over rows of counts, for many rows at a time.
+binned once; every metric is then a few sums over rows of counts, for many rows at a time. Weights
+are repetitions: a sample of weight 3 stands for three, and can be drawn as often.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterable
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -16,125 +15,35 @@ import numpy as np
 from focalcal import bins as _bins
 from focalcal._blocks import map_blocks
 from focalcal._checks import check_whole
-from focalcal.bins import Bins
 from focalcal.errors import InputError
-from focalcal.metrics import _samples
-from focalcal.metrics._ordered import (
-    Ordered,
-    area_under_risk_coverage,
-    auroc,
-    bin_starts,
-    group_starts,
-    ks,
-)
-from focalcal.metrics.selective import at_least, check_threshold
-from focalcal.metrics.smooth import smooth
+from focalcal.metrics.declare import METRICS
+from focalcal.metrics.sample import Sample
+from focalcal.ordered import bin_starts
 
 _CHUNK = 1 << 17
 """Counts held at a time per thread: 1 MB stays in the cache."""
 
-
-@dataclasses.dataclass(frozen=True)
-class Sample:
-    """Samples sorted by confidence, with what the metrics average. All vectors are (N,)."""
-
-    confidence: np.ndarray
-    correct: np.ndarray
-    weights: np.ndarray
-    means: dict[str, np.ndarray]
-    group_starts: np.ndarray
-    order: np.ndarray
-    bins: int
-
-    @property
-    def n(self) -> int:
-        return len(self.confidence)
-
-
-@dataclasses.dataclass(frozen=True)
-class Replicates:
-    """A sample under b rows of weights, (b, N) in the order of the sample."""
-
-    sample: Sample
-    weights: np.ndarray
-
-    @cached_property
-    def total(self) -> np.ndarray:
-        return self.weights.sum(axis=1)
-
-    @cached_property
-    def ordered(self) -> Ordered:
-        starts = self.sample.group_starts
-        weights, hits = self.weights, self.weights * self.sample.correct
-        if len(starts) < self.sample.n:
-            weights = np.add.reduceat(weights, starts, axis=1)
-            hits = np.add.reduceat(hits, starts, axis=1)
-        return Ordered(self.sample.confidence[starts], weights, hits)
-
-    @cached_property
-    def fixed(self) -> Bins:
-        return self.ordered.binned(_bins.equal_width_edges(self.sample.bins))
-
-    @cached_property
-    def equal_mass(self) -> Bins:
-        return self.ordered.equal_mass(self.sample.bins)
-
-    def mean(self, name: str, within: str | None = None) -> np.ndarray:
-        """Weighted mean of a named vector, over the samples where the vector `within` is true."""
-        values, total = self.sample.means[name], self.total
-        if within is not None:
-            group = self.sample.means[within]
-            values = np.where(group, values, 0.0)
-            total = self.weights @ group
-        infinite = np.isinf(values)
-        sums = self.weights @ np.where(infinite, 0.0, values)
-        if infinite.any():
-            sums = np.where(self.weights @ infinite > 0, np.inf, sums)
-        return np.divide(sums, total, out=np.full(len(sums), np.nan), where=total > 0)
-
-
-KERNELS: dict[str, Callable[[Replicates], np.ndarray]] = {
-    "accuracy": lambda r: r.mean("right"),
-    "error": lambda r: 1 - r.mean("right"),
-    "nll": lambda r: r.mean("nll"),
-    "brier": lambda r: r.mean("brier"),
-    "ece": lambda r: _bins.mean_gap(r.fixed),
-    "mce": lambda r: _bins.max_gap(r.fixed),
-    "rms_calibration_error": lambda r: _bins.rms_gap(r.fixed),
-    "adaptive_ece": lambda r: _bins.mean_gap(r.equal_mass),
-    "debiased_ece": lambda r: _bins.debiased_gap(r.equal_mass),
-    "smooth_ece": lambda r: smooth(r.ordered, steps=16 if len(r.weights) > 1 else 26),
-    "ks_error": lambda r: ks(r.ordered),
-    "confidence_gap": lambda r: r.mean("confidence") - r.mean("correct"),
-    "high_confidence_share": lambda r: r.mean("high"),
-    "high_confidence_accuracy": lambda r: r.mean("correct", within="high"),
-    "auroc_of_confidence": lambda r: auroc(r.ordered),
-    "aurc": lambda r: area_under_risk_coverage(r.ordered),
-    "entropy_right": lambda r: r.mean("entropy", within="right"),
-    "entropy_wrong": lambda r: r.mean("entropy", within="wrong"),
-    "nll_right": lambda r: r.mean("nll", within="right"),
-    "nll_wrong": lambda r: r.mean("nll", within="wrong"),
-    "true_class_probability_right": lambda r: r.mean("true_class_probability", within="right"),
-    "true_class_probability_wrong": lambda r: r.mean("true_class_probability", within="wrong"),
-}
-"""Each metric as a function of replicates; the class-wise ones are in `classwise`."""
+Values = dict[str, np.ndarray]
 
 
 def bootstrap(
     y_true: Any,
-    y_prob: Any,
+    y_prob: Any = None,
     names: Iterable[str] = ("ece",),
     *,
+    logits: Any = None,
+    confidence: Any = None,
     resamples: int = 1000,
     bins: int = 15,
     threshold: float = 0.99,
     sample_weight: Any = None,
     seed: int = 0,
-) -> dict[str, np.ndarray]:
+) -> Values:
     """Values (resamples,) of the named metrics on samples of N drawn with replacement.
 
     Bins of equal mass are formed anew in every resample. The same seed gives the same values
-    on any number of threads. Names: the keys of `KERNELS`.
+    on any number of threads and for any order of the rows. Names: metrics that are functions of
+    sums, bins and order of confidences; class-wise ones are not resampled.
 
     >>> values = bootstrap([1, 0, 1, 1], [0.9, 0.4, 0.8, 0.7], ["ece", "nll"], resamples=100)
     >>> values["ece"].shape
@@ -142,69 +51,17 @@ def bootstrap(
 
     Efron 1979.
     """
-    names = tuple(names)
-    unknown = sorted(set(names) - set(KERNELS))
-    if unknown:
-        raise InputError(f"expected names among {', '.join(KERNELS)}; got {', '.join(unknown)}")
-    sample = read_sample(
-        y_true, y_prob, names, bins=bins, threshold=threshold, sample_weight=sample_weight
+    names = check_names(names)
+    sample = Sample.read(
+        y_true,
+        y_prob,
+        logits=logits,
+        confidence=confidence,
+        bins=bins,
+        threshold=threshold,
+        sample_weight=sample_weight,
     )
     return resample(sample, names, check_resamples(resamples), seed)
-
-
-def read_sample(
-    y_true: Any,
-    y_prob: Any,
-    names: Iterable[str],
-    *,
-    bins: int,
-    threshold: float,
-    sample_weight: Any = None,
-) -> Sample:
-    """Sort the samples and compute, once, what the named metrics need."""
-    labels, probs = _samples.labels_and_probs(y_true, y_prob)
-    confidence, correct = _samples.top_of(labels, probs)
-    threshold = check_threshold(threshold)
-    weights = _samples.sample_weights(sample_weight, len(confidence))
-    order = np.argsort(confidence, kind="stable")
-    means = {"confidence": confidence, "correct": correct, "high": at_least(confidence, threshold)}
-    if any(name not in _TOP_LABEL_ONLY for name in names):
-        right = _samples.predicted_right(labels, probs)
-        p_true = _samples.true_class_probability(labels, probs)
-        means |= {
-            "right": right,
-            "wrong": ~right,
-            "nll": _samples.negative_log(p_true),
-            "brier": _samples.squared_error(labels, probs),
-            "entropy": _samples.entropy(labels, probs),
-            "true_class_probability": p_true,
-        }
-    sorted_confidence = confidence[order]
-    return Sample(
-        confidence=sorted_confidence,
-        correct=correct[order].astype(np.float64),
-        weights=np.ones(len(order)) if weights is None else weights[order],
-        means={name: values[order].astype(np.float64) for name, values in means.items()},
-        group_starts=group_starts(sorted_confidence),
-        order=order,
-        bins=_bins.check_bins(bins),
-    )
-
-
-_TOP_LABEL_ONLY = {
-    "ece",
-    "mce",
-    "rms_calibration_error",
-    "adaptive_ece",
-    "debiased_ece",
-    "smooth_ece",
-    "ks_error",
-    "confidence_gap",
-    "high_confidence_share",
-    "high_confidence_accuracy",
-    "auroc_of_confidence",
-    "aurc",
-}
 
 
 def resample(
@@ -213,30 +70,57 @@ def resample(
     resamples: int,
     seed: int,
     progress: Callable[[int], None] | None = None,
-) -> dict[str, np.ndarray]:
+) -> Values:
     """Bootstrap values of the named metrics; `progress` hears the number of new resamples."""
+    names = check_names(names)
 
-    def chunk(rows: slice) -> dict[str, np.ndarray]:
-        r = Replicates(sample, draw_counts(sample.n, rows, seed) * sample.weights)
-        values = {name: KERNELS[name](r) for name in names}
+    def chunk(rows: slice) -> Values:
+        stats = sample.resampled(draw_counts(sample, rows, seed))
+        values = {name: METRICS[name].of(stats) for name in names}
         if progress is not None:
             progress(rows.stop - rows.start)
         return values
 
-    parts = map_blocks(chunk, resamples, rows_per_chunk(sample.n))
-    return {name: np.concatenate([part[name] for part in parts]) for name in names}
+    return _join(map_blocks(chunk, resamples, rows_per_chunk(sample.n)))
 
 
-def point_values(sample: Sample, names: Iterable[str]) -> dict[str, float]:
-    """The named metrics on the sample itself."""
-    r = Replicates(sample, sample.weights[None, :])
-    return {name: float(KERNELS[name](r)[0]) for name in names}
+def resample_pair(
+    a: Sample, b: Sample, names: Iterable[str], resamples: int, seed: int
+) -> tuple[Values, Values]:
+    """Bootstrap values of two models on the same samples, drawn together: a paired comparison.
+
+    a and b: the same rows in the same order, with the same weights.
+
+    >>> y, p = [1, 0, 1], [[0.2, 0.8], [0.6, 0.4], [0.3, 0.7]]
+    >>> one, other = resample_pair(Sample.read(y, p), Sample.read(y, p), ["nll"], 10, seed=0)
+    >>> bool((one["nll"] == other["nll"]).all())
+    True
+    """
+    names = check_names(names)
+    if a.n != b.n:
+        raise InputError(f"expected two models on the same samples, got {a.n} and {b.n} of them")
+    place = np.empty(a.n, np.intp)
+    place[a.order] = np.arange(a.n)
+    there = place[b.order]
+
+    def chunk(rows: slice) -> tuple[Values, Values]:
+        counts = draw_counts(a, rows, seed)
+        found = a.resampled(counts), b.resampled(counts[:, there])
+        return tuple({name: METRICS[name].of(stats) for name in names} for stats in found)
+
+    first, second = zip(*map_blocks(chunk, resamples, rows_per_chunk(a.n)))
+    return _join(first), _join(second)
 
 
-def draw_counts(n: int, rows: slice, seed: int) -> np.ndarray:
-    """How often each of n samples is drawn in n draws with replacement, (rows, n) float64."""
-    b = rows.stop - rows.start
+def draw_counts(sample: Sample, rows: slice, seed: int) -> np.ndarray:
+    """How often each sample of `order` is drawn with replacement, (rows, N) float64."""
+    n, b = sample.n, rows.stop - rows.start
     rng = np.random.Generator(np.random.SFC64([seed, rows.start]))
+    if sample.weights is not None:
+        draws = max(round(sample.total), 1)
+        weights = sample.weights[sample.order]
+        counts = rng.multinomial(draws, weights / weights.sum(), size=b)
+        return counts * (sample.total / draws)
     small = np.uint16 if n <= 1 << 16 else np.uint32 if n <= 1 << 32 else np.uint64
     drawn = rng.integers(0, n, size=(b, n), dtype=small).astype(np.intp)
     drawn += np.arange(b)[:, None] * n
@@ -250,17 +134,34 @@ def consistency_values(sample: Sample, resamples: int, seed: int) -> np.ndarray:
 
     Bröcker & Smith 2007; Vaicenavicius et al. 2019.
     """
-    starts = bin_starts(sample.confidence, _bins.equal_width_edges(sample.bins))
-    mass = np.add.reduceat(sample.weights * sample.confidence, starts)
-    total = sample.weights.sum()
+    order = sample.order
+    confidence = sample.confidence[order]
+    weights = None if sample.weights is None else sample.weights[order]
+    starts = bin_starts(confidence, _bins.equal_width_edges(sample.bins))
+    mass = confidence.astype(np.float64) if weights is None else confidence * weights
+    mass = np.add.reduceat(mass, starts)
 
     def chunk(rows: slice) -> np.ndarray:
         rng = np.random.Generator(np.random.SFC64([seed, 1, rows.start]))
-        uniform = rng.random((rows.stop - rows.start, sample.n), dtype=np.float32)
-        hits = np.where(uniform < sample.confidence, sample.weights, 0.0)
-        return np.abs(mass - np.add.reduceat(hits, starts, axis=1)).sum(axis=1) / total
+        shape = rows.stop - rows.start, sample.n
+        if weights is None:
+            hits = (rng.random(shape, dtype=np.float32) < confidence).astype(np.float64)
+        else:  # of w repetitions, a fraction counting as one with that probability
+            whole = np.floor(weights + rng.random(shape)).astype(np.int64)
+            hits = rng.binomial(whole, confidence.astype(np.float64)) + 0.0
+            hits += (weights - whole) * confidence
+        return np.abs(mass - np.add.reduceat(hits, starts, axis=1)).sum(axis=1) / sample.total
 
     return np.concatenate(map_blocks(chunk, resamples, rows_per_chunk(sample.n)))
+
+
+def check_names(names: Iterable[str]) -> tuple[str, ...]:
+    """Names of metrics that can be resampled."""
+    names, known = tuple(names), [m.name for m in METRICS.values() if m.resampled]
+    unknown = sorted(set(names) - set(known))
+    if unknown:
+        raise InputError(f"expected names among {', '.join(known)}; got {', '.join(unknown)}")
+    return names
 
 
 def rows_per_chunk(n: int) -> int:
@@ -270,3 +171,8 @@ def rows_per_chunk(n: int) -> int:
 def check_resamples(resamples: int) -> int:
     """The number of resamples as an int ≥ 2."""
     return check_whole(resamples, "resamples", 2)
+
+
+def _join(parts: Iterable[Values]) -> Values:
+    parts = list(parts)
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}

@@ -8,7 +8,12 @@ from typing import Any
 import numpy as np
 
 from focalcal import bins as _bins
-from focalcal.metrics import _samples
+from focalcal.metrics.declare import metric
+from focalcal.metrics.intervals import calibration_interval, refinement_interval
+from focalcal.metrics.sample import Sample
+from focalcal.stats import CalibrationStats
+
+_SPLIT = {"right": "rightly", "wrong": "wrongly"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,61 +53,97 @@ class CorrectnessSplit:
     wrong: GroupMeans
 
 
-def accuracy(y_true: Any, y_prob: Any, *, sample_weight: Any = None) -> float:
-    """Share of samples whose most probable class is the label (for (N,): y_prob > ½).
-
-    y_true: (N,) integer labels; y_prob: (N, K) or (N,) probabilities; sample_weight: (N,).
+@metric("accuracy", better="higher")
+def accuracy(s: CalibrationStats) -> Any:
+    """Share of samples whose most probable class is the label (the first of equal ones).
 
     >>> accuracy([0, 1, 1], [[0.9, 0.1], [0.4, 0.6], [0.7, 0.3]])
     0.6666666666666666
     """
-    labels, probs = _samples.labels_and_probs(y_true, y_prob)
-    right = _samples.predicted_right(labels, probs)
-    return _samples.mean(right, _samples.sample_weights(sample_weight, len(right)))
+    return s.top.correct_sums.sum(axis=-1) / s.total
 
 
-def error(y_true: Any, y_prob: Any, *, sample_weight: Any = None) -> float:
+@metric("error rate", show="")
+def error(s: CalibrationStats) -> Any:
     """1 − accuracy.
 
     >>> error([0, 1], [[0.9, 0.1], [0.8, 0.2]])
     0.5
     """
-    return 1.0 - accuracy(y_true, y_prob, sample_weight=sample_weight)
+    return (s.total - s.top.correct_sums.sum(axis=-1)) / s.total
 
 
-def nll(y_true: Any, y_prob: Any, *, sample_weight: Any = None) -> float:
+@metric("log-loss (NLL)", unit="", range=(0, np.inf), needs=("sums",))
+def nll(s: CalibrationStats) -> Any:
     """Mean negative log-likelihood −ln p_y in nats; infinite if a true class got probability 0.
 
-    y_true: (N,) integer labels; y_prob: (N, K) or (N,) probabilities; sample_weight: (N,).
+    Logits stay in log space: no finite logit gives an infinite loss.
 
     >>> round(nll([0, 1], [[0.5, 0.5], [0.75, 0.25]]), 4)
     1.0397
+    >>> nll([1], logits=np.array([[200, 0, -5]], np.float32))
+    200.0
     """
-    labels, probs = _samples.labels_and_probs(y_true, y_prob)
-    losses = _samples.negative_log(_samples.true_class_probability(labels, probs))
-    weights = _samples.sample_weights(sample_weight, len(losses))
-    if weights is not None:  # a sample of weight 0 takes no part, whatever its loss
-        losses, weights = losses[weights > 0], weights[weights > 0]
-    return _samples.mean(losses, weights)
+    return s.mean("nll")
 
 
-def brier(y_true: Any, y_prob: Any, *, sample_weight: Any = None) -> float:
-    """Mean of Σ_k (p_k − 1[y=k])², in [0, 2]; of (p − y)², in [0, 1], for (N,) probabilities.
+@metric("Brier score", unit="", range=(0, 2), needs=("sums",))
+def brier(s: CalibrationStats) -> Any:
+    """Mean of Σ_k (p_k − 1[y=k])², in [0, 2]; of (p − y)², in [0, 1], for one column (N,).
 
-    y_true: (N,) integer labels; y_prob: (N, K) or (N,) probabilities; sample_weight: (N,).
+    The latter is the convention of scikit-learn for a binary classifier, half of the former.
 
     >>> round(brier([0, 1], [[0.9, 0.1], [0.4, 0.6]]), 4)
     0.17
     >>> round(brier([0, 1], [0.1, 0.6]), 4)
     0.085
     """
-    labels, probs = _samples.labels_and_probs(y_true, y_prob)
-    losses = _samples.squared_error(labels, probs)
-    return _samples.mean(losses, _samples.sample_weights(sample_weight, len(losses)))
+    return s.mean("brier")
+
+
+@metric(
+    "Brier score, calibration part",
+    unit="",
+    range=(0, 2),
+    needs=("classes",),
+    interval=calibration_interval,
+    show="",
+)
+def brier_calibration(s: CalibrationStats) -> Any:
+    """Σ_k Σ_b (n_kb/n)(p̄_kb − ȳ_kb)²: the part of the Brier score that calibration can remove.
+
+    >>> round(brier_calibration([0, 1], [[0.9, 0.1], [0.4, 0.6]]), 3)
+    0.17
+    """
+    return _bins.squared_gap(s.classes).sum(axis=-1) * brier_scale(s)
+
+
+@metric(
+    "Brier score, refinement part",
+    unit="",
+    range=(0, 2),
+    needs=("sums", "classes"),
+    interval=refinement_interval,
+    show="",
+)
+def brier_refinement(s: CalibrationStats) -> Any:
+    """The rest of the Brier score: what the bins' frequencies leave uncertain."""
+    return s.mean("brier") - _bins.squared_gap(s.classes).sum(axis=-1) * brier_scale(s)
+
+
+def brier_scale(s: CalibrationStats | Sample) -> float:
+    """One column is counted once: half of the sum over both classes."""
+    return 0.5 if s.kind == "binary" else 1.0
 
 
 def brier_decomposition(
-    y_true: Any, y_prob: Any, *, bins: int = 15, sample_weight: Any = None
+    y_true: Any,
+    y_prob: Any = None,
+    *,
+    logits: Any = None,
+    confidence: Any = None,
+    bins: int = 15,
+    sample_weight: Any = None,
 ) -> BrierDecomposition:
     """Split the Brier score into calibration and refinement, class by class in equal-width bins.
 
@@ -114,21 +155,23 @@ def brier_decomposition(
 
     Murphy 1973; Stephenson et al. 2008 for the within-bin term.
     """
-    labels, probs = _samples.columns(y_true, y_prob)
-    weights = _samples.sample_weights(sample_weight, len(labels))
-    b = _bins.bin_columns(labels, probs, _bins.equal_width_edges(bins), weights)
-    score = brier(y_true, y_prob, sample_weight=sample_weight)
-    return decompose_brier(score, b, n=len(labels))
-
-
-def decompose_brier(score: float, b: _bins.Bins, n: int) -> BrierDecomposition:
-    """The split of a Brier score by the bins (K, M) of its classes."""
+    sample = Sample.read(
+        y_true,
+        y_prob,
+        ("sums", "classes"),
+        logits=logits,
+        confidence=confidence,
+        bins=bins,
+        sample_weight=sample_weight,
+    )
+    s, scale = sample.stats(), brier_scale(sample)
+    b, score = s.classes, float(s.mean("brier"))
     total = b.total[:, None]
     frequency = _bins.ratio_or_zero(b.correct_sums, b.counts)
     base = b.correct_sums.sum(axis=-1, keepdims=True) / total
-    calibration = float(np.sum(_bins.squared_gap(b)))
-    resolution = float(np.sum(b.counts * (frequency - base) ** 2 / total))
-    uncertainty = float(np.sum(base * (1 - base)))
+    calibration = float(np.sum(_bins.squared_gap(b))) * scale
+    resolution = float(np.sum(b.counts * (frequency - base) ** 2 / total)) * scale
+    uncertainty = float(np.sum(base * (1 - base))) * scale
     refinement = score - calibration
     return BrierDecomposition(
         brier=score,
@@ -137,14 +180,19 @@ def decompose_brier(score: float, b: _bins.Bins, n: int) -> BrierDecomposition:
         uncertainty=uncertainty,
         resolution=resolution,
         within_bin=refinement - (uncertainty - resolution),
-        n=n,
+        n=sample.n,
     )
 
 
-def correctness_split(y_true: Any, y_prob: Any, *, sample_weight: Any = None) -> CorrectnessSplit:
+def correctness_split(
+    y_true: Any,
+    y_prob: Any = None,
+    *,
+    logits: Any = None,
+    confidence: Any = None,
+    sample_weight: Any = None,
+) -> CorrectnessSplit:
     """Entropy, NLL and p_y, each averaged over right and over wrong predictions.
-
-    y_true: (N,) integer labels; y_prob: (N, K) or (N,) probabilities; sample_weight: (N,).
 
     >>> s = correctness_split([0, 1], [[0.5, 0.5], [0.75, 0.25]])
     >>> round(s.right.entropy, 4), round(s.wrong.nll, 4), s.wrong.true_class_probability
@@ -152,19 +200,44 @@ def correctness_split(y_true: Any, y_prob: Any, *, sample_weight: Any = None) ->
 
     Mukhoti et al. 2020, Fig. 1 and 3.
     """
-    labels, probs = _samples.labels_and_probs(y_true, y_prob)
-    right = _samples.predicted_right(labels, probs)
-    weights = _samples.sample_weights(sample_weight, len(right))
-    p_true = _samples.true_class_probability(labels, probs)
-    values = (_samples.entropy(labels, probs), _samples.negative_log(p_true), p_true)
+    sample = Sample.read(
+        y_true, y_prob, logits=logits, confidence=confidence, sample_weight=sample_weight
+    )
+    s, counts = sample.stats(), sample.sizes()
+    share = s.sums["weight"] / s.total
 
-    def means(group: np.ndarray) -> GroupMeans:
-        if weights is not None:
-            group = group & (weights > 0)
-        if not group.any():
-            return GroupMeans(0, 0.0, *[float("nan")] * 3)
-        w = None if weights is None else weights[group]
-        inside = (_samples.mean(v[group], w) for v in values)
-        return GroupMeans(int(group.sum()), _samples.mean(group, weights), *inside)
+    def means(at: int, group: str) -> GroupMeans:
+        names = ("entropy", "nll", "true_class_probability")
+        values = (float(s.mean(name, group)) for name in names)
+        return GroupMeans(counts[group], float(share[at]), *values)
 
-    return CorrectnessSplit(right=means(right), wrong=means(~right))
+    return CorrectnessSplit(right=means(1, "right"), wrong=means(0, "wrong"))
+
+
+def _declare_splits() -> None:
+    """Entropy, NLL and p_y of rightly and of wrongly predicted samples."""
+    sums = {
+        "entropy": ("entropy", "", np.inf),
+        "nll": ("log-loss", "", np.inf),
+        "true_class_probability": ("probability of the true class", "%", 1.0),
+    }
+    for name, (title, unit, most) in sums.items():
+        for group, adverb in _SPLIT.items():
+
+            def mean(s: CalibrationStats, name: str = name, group: str = group) -> Any:
+                return s.mean(name, group)
+
+            mean.__doc__ = f"Mean {title} of {adverb} predicted samples."
+            metric(
+                f"{title} of {adverb} predicted samples",
+                name=f"{name}_{group}",
+                unit=unit,
+                range=(0, most),
+                better="",
+                needs=("sums",),
+                within=group,
+                show="",
+            )(mean)
+
+
+_declare_splits()

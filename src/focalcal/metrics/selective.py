@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from focalcal.errors import InputError
-from focalcal.metrics import _samples
-from focalcal.metrics._ordered import area_under_risk_coverage, auroc, in_order
+from focalcal.metrics.declare import metric
+from focalcal.metrics.sample import Sample
+from focalcal.ordered import Ordered
+from focalcal.stats import CalibrationStats, ratio
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,56 +38,139 @@ class RiskCoverage:
     n: int
 
 
+def _tie_bound(s: CalibrationStats) -> float:
+    """Pairs inside a cell count as ties: each is wrong by at most a half."""
+    o = s.ordered
+    wrong = o.weights - o.hits
+    pairs = o.hits.sum() * wrong.sum()
+    unsure = (o.hits * wrong)[o.slack > 0].sum() / 2
+    return float(unsure / pairs) if pairs > 0 else 0.0
+
+
+def _path_bound(s: CalibrationStats) -> float:
+    """Inside a cell the count of errors strays from a straight line by at most e·h/g."""
+    o = s.ordered
+    stray = np.where(o.slack > 0, (o.weights - o.hits) * o.hits / o.weights, 0.0)[::-1]
+    step = np.diff(_harmonic(np.cumsum(o.weights[::-1])), prepend=0.0)
+    return float((stray * step).sum() / o.total)
+
+
+@metric("share of confidence ≥ 99 %", better="", needs=("sums",), show="terminal")
+def high_confidence_share(s: CalibrationStats) -> Any:
+    """Share of samples with at least the threshold confidence, 99 % unless told.
+
+    >>> high_confidence_share([0, 1], [[0.99, 0.01], [0.4, 0.6]])
+    0.5
+    """
+    return s.mean("high")
+
+
+@metric("accuracy of those", better="higher", needs=("sums",), within="high", show="terminal")
+def high_confidence_accuracy(s: CalibrationStats) -> Any:
+    """Accuracy of the samples with at least the threshold confidence.
+
+    >>> high_confidence_accuracy([0, 1], [[0.99, 0.01], [0.4, 0.6]])
+    1.0
+    """
+    high = s.sums["high"]
+    return ratio(high[..., 1], high.sum(axis=-1))
+
+
+@metric(
+    "AUROC of confidence",
+    better="higher",
+    needs=("top", "order"),
+    bound=_tie_bound,
+    show="terminal",
+)
+def auroc_of_confidence(s: CalibrationStats) -> Any:
+    """Probability that a correct sample has more confidence than a wrong one; ties count half.
+
+    NaN when all samples are correct or all are wrong.
+
+    >>> auroc_of_confidence([1, 1, 0], confidence=[0.9, 0.4, 0.4])
+    0.75
+    """
+    o = s.ordered
+    wrong = o.weights - o.hits
+    below = np.cumsum(wrong, axis=-1) - wrong / 2
+    pairs = o.hits.sum(axis=-1) * wrong.sum(axis=-1)
+    won = (o.hits * below).sum(axis=-1)
+    return np.divide(won, pairs, out=np.full(np.shape(pairs), np.nan), where=pairs > 0)
+
+
+@metric("area under risk–coverage", needs=("top", "order"), bound=_path_bound, show="terminal")
+def aurc(s: CalibrationStats) -> Any:
+    """Area under the risk–coverage curve: mean over k of the error of the k most confident.
+
+    Tied samples enter in the mean over all their orders.
+
+    >>> round(aurc([1, 0], confidence=[0.9, 0.1]), 3)
+    0.25
+
+    Geifman et al. 2019.
+    """
+    return area_under_risk_coverage(s.ordered)
+
+
 def high_confidence(
-    y_true: Any, y_prob: Any, *, threshold: float = 0.99, sample_weight: Any = None
+    y_true: Any,
+    y_prob: Any = None,
+    *,
+    logits: Any = None,
+    confidence: Any = None,
+    threshold: float = 0.99,
+    sample_weight: Any = None,
 ) -> HighConfidence:
     """Share of samples with confidence ≥ threshold, and their accuracy (S99 of Table 6).
 
-    y_true: (N,) labels; y_prob: (N, K), or (N,) = probability of y_true = 1; sample_weight: (N,).
-
-    >>> h = high_confidence([1, 0, 1, 1], [0.995, 0.99, 0.5, 0.2])
+    >>> h = high_confidence([1, 0, 1, 1], confidence=[0.995, 0.99, 0.5, 0.2])
     >>> h.share, h.accuracy
     (0.5, 0.5)
 
     Mukhoti et al. 2020, Table 6.
     """
-    threshold = check_threshold(threshold)
-    confidence, correct = _samples.top_label(y_true, y_prob)
-    weights = _samples.sample_weights(sample_weight, len(confidence))
-    high = at_least(confidence, threshold)
-    share = _samples.mean(high, weights)
-    hits = _samples.mean(high & correct, weights)
-    n = int(np.count_nonzero(high if weights is None else high & (weights > 0)))
-    return HighConfidence(threshold, share, hits / share if share > 0 else float("nan"), n)
+    sample = Sample.read(
+        y_true,
+        y_prob,
+        logits=logits,
+        confidence=confidence,
+        threshold=threshold,
+        sample_weight=sample_weight,
+    )
+    wrong, right = sample.stats().sums["high"].tolist()
+    share = (wrong + right) / sample.total
+    accuracy = right / (wrong + right) if wrong + right > 0 else float("nan")
+    return HighConfidence(sample.threshold, share, accuracy, sample.sizes()["high"])
 
 
-def auroc_of_confidence(y_true: Any, y_prob: Any, *, sample_weight: Any = None) -> float:
-    """Probability that a correct sample has more confidence than a wrong one; ties count half.
-
-    NaN when all samples are correct or all are wrong. For (N,) y_prob it is the ordinary AUROC.
-
-    >>> auroc_of_confidence([1, 1, 0], [0.9, 0.4, 0.4])
-    0.75
-    """
-    confidence, correct = _samples.top_label(y_true, y_prob)
-    weights = _samples.sample_weights(sample_weight, len(confidence))
-    return float(auroc(in_order(confidence, correct, weights)))
-
-
-def risk_coverage(y_true: Any, y_prob: Any, *, sample_weight: Any = None) -> RiskCoverage:
+def risk_coverage(
+    y_true: Any,
+    y_prob: Any = None,
+    *,
+    logits: Any = None,
+    confidence: Any = None,
+    sample_weight: Any = None,
+) -> RiskCoverage:
     """The risk–coverage curve: error rate against the share of samples kept.
 
     One point per distinct confidence: a threshold keeps equal confidences together or not at all.
 
-    >>> curve = risk_coverage([1, 1, 0, 0], [0.9, 0.8, 0.8, 0.1])
+    >>> curve = risk_coverage([1, 1, 0, 0], confidence=[0.9, 0.8, 0.8, 0.1])
     >>> curve.coverage, curve.risk
     (array([0.25, 0.75, 1.  ]), array([0.        , 0.33333333, 0.5       ]))
 
     El-Yaniv & Wiener 2010; Geifman & El-Yaniv 2017.
     """
-    confidence, correct = _samples.top_label(y_true, y_prob)
-    weights = _samples.sample_weights(sample_weight, len(confidence))
-    o = in_order(confidence, correct, weights)
+    sample = Sample.read(
+        y_true,
+        y_prob,
+        ("top", "order"),
+        logits=logits,
+        confidence=confidence,
+        sample_weight=sample_weight,
+    )
+    o = sample.stats().ordered
     kept = np.cumsum(o.weights[::-1])
     wrong = np.cumsum((o.weights - o.hits)[::-1])
     return RiskCoverage(
@@ -94,31 +178,32 @@ def risk_coverage(y_true: Any, y_prob: Any, *, sample_weight: Any = None) -> Ris
         coverage=kept / kept[-1],
         risk=wrong / kept,
         area=float(area_under_risk_coverage(o)),
-        n=len(confidence),
+        n=sample.n,
     )
 
 
-def aurc(y_true: Any, y_prob: Any, *, sample_weight: Any = None) -> float:
-    """Area under the risk–coverage curve: mean over k of the error of the k most confident.
+def area_under_risk_coverage(o: Ordered) -> np.ndarray:
+    """Mean over k = 1..n of the error rate of the k most confident samples.
 
-    Tied samples enter in the mean over all their orders. Weights count as repetitions.
-
-    >>> round(aurc([1, 0], [0.9, 0.1]), 3)
-    0.25
-
-    Geifman et al. 2019.
+    A group of g tied samples with error rate r, entered after W samples with E errors, adds the
+    mean over its orders, Σ_{j≤g} (E + r·j)/(W + j) = r·g + (E − r·W)(H(W+g) − H(W)). Harmonic
+    numbers H extend to real weights by the digamma function.
     """
-    return risk_coverage(y_true, y_prob, sample_weight=sample_weight).area
+    weights, errors = o.weights[..., ::-1], (o.weights - o.hits)[..., ::-1]
+    after = np.cumsum(weights, axis=-1)
+    before = after - weights
+    errors_before = np.cumsum(errors, axis=-1) - errors
+    rate = np.divide(errors, weights, out=np.zeros_like(errors), where=weights > 0)
+    step = np.diff(_harmonic(after), axis=-1, prepend=0.0)
+    return (errors + (errors_before - rate * before) * step).sum(axis=-1) / after[..., -1]
 
 
-def check_threshold(threshold: float) -> float:
-    """A confidence threshold in [0, 1]."""
-    threshold = float(threshold)
-    if not 0 <= threshold <= 1:
-        raise InputError(f"expected a threshold in [0, 1], got {threshold}")
-    return threshold
+def _harmonic(x: np.ndarray) -> np.ndarray:
+    """H(x) = Σ_{j≤x} 1/j for whole x, ψ(x+1) + γ in between."""
+    whole = x.astype(np.int64)
+    if (whole == x).all() and x.max() < 1e8:
+        table = np.concatenate([[0.0], np.cumsum(1.0 / np.arange(1, whole.max() + 1))])
+        return table[whole]
+    from scipy.special import digamma
 
-
-def at_least(confidence: np.ndarray, threshold: float) -> np.ndarray:
-    """confidence ≥ threshold, the threshold rounded to the precision of the confidence."""
-    return confidence >= confidence.dtype.type(threshold)
+    return digamma(x + 1) + np.euler_gamma

@@ -2,36 +2,48 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
-from focalcal.metrics import _samples
-from focalcal.metrics._ordered import Ordered, in_order
+from focalcal.metrics.declare import metric
+from focalcal.ordered import Ordered
+from focalcal.stats import CalibrationStats
 
 _FIRST_GRID = 1 << 10
 _LAST_GRID = 1 << 16
 _CELLS_PER_BANDWIDTH = 8
 
 
-def smooth_ece(y_true: Any, y_prob: Any, *, sample_weight: Any = None) -> float:
-    """Smooth ECE: smECE_σ at the bandwidth σ with smECE_σ = σ.
+def _moved_bound(s: CalibrationStats) -> float:
+    """Moving a residual r by δ changes smECE_σ by at most |r|·δ·√(2/π)/σ.
+
+    σ − smECE_σ has slope ≥ 1, so the fixed point moves no further than smECE_σ does there.
+    """
+    o = s.ordered
+    moved = float((o.slack * o.width).sum() / o.total)
+    if moved == 0:
+        return 0.0
+    sigma = float(smooth(o))
+    return min(moved * math.sqrt(2 / math.pi) / sigma, 1.0) if sigma > 0 else 1.0
+
+
+@metric("ECE, smooth", needs=("top", "order"), tested=True, bound=_moved_bound)
+def smooth_ece(s: CalibrationStats) -> Any:
+    """Smooth ECE: smECE_σ at the bandwidth σ with smECE_σ = σ, no bins.
 
     smECE_σ = ∫_0^1 |Σ_i (y_i − p_i)·K_σ(t, p_i)| dt / n, K_σ the Gaussian kernel reflected at 0
     and 1. It falls as σ grows, so the fixed point is unique. Computed on a grid by cosine
     transforms: reflected Gaussian smoothing multiplies the k-th cosine coefficient by
     exp(−σ²π²k²/2). Grids are refined until 8 cells fit into the bandwidth.
 
-    y_true: (N,) labels; y_prob: (N, K), or (N,) = probability of y_true = 1; sample_weight: (N,).
-
     >>> round(smooth_ece([1, 1, 0, 1], [0.9, 0.9, 0.9, 0.9]), 3)
     0.15
 
     Błasiok & Nakkiran 2023, Def. 5 and Eq. 3.
     """
-    confidence, correct = _samples.top_label(y_true, y_prob)
-    weights = _samples.sample_weights(sample_weight, len(confidence))
-    return float(smooth(in_order(confidence, correct, weights)))
+    return smooth(s.ordered, steps=16 if s.ordered.weights.ndim > 1 else 26)
 
 
 def smooth(o: Ordered, steps: int = 26) -> np.ndarray:

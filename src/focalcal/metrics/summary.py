@@ -10,40 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from focalcal import bins as _bins
 from focalcal.bins import Bins
 from focalcal.errors import InputError
-from focalcal.metrics import _classwise, _samples
-from focalcal.metrics.calibration import ace, classwise_ece
-from focalcal.metrics.resampling import (
-    KERNELS,
-    Sample,
-    check_resamples,
-    consistency_values,
-    point_values,
-    read_sample,
-    resample,
-)
-from focalcal.metrics.scores import brier_decomposition
-
-_ERRORS = {
-    "ece",
-    "mce",
-    "rms_calibration_error",
-    "adaptive_ece",
-    "debiased_ece",
-    "smooth_ece",
-    "ks_error",
-}
-_CLASSWISE_ERRORS = {"classwise_ece", "ace", "brier_calibration"}
-_SIGNED = {"confidence_gap"}
-_UNBOUNDED = {"nll", "nll_right", "nll_wrong", "entropy_right", "entropy_wrong"}
-_AT_MOST_TWO = {"brier", "brier_calibration", "brier_refinement"}
+from focalcal.metrics.declare import METRICS, Metric
+from focalcal.metrics.intervals import bootstrap_interval
+from focalcal.metrics.resampling import check_resamples, consistency_values, resample
+from focalcal.metrics.sample import Sample
 
 
 @dataclasses.dataclass(frozen=True)
 class Estimate:
-    """A metric with its bootstrap interval and the number of samples behind it."""
+    """A metric with its interval (NaN where it has none) and the number of samples behind it."""
 
     value: float
     low: float
@@ -69,8 +46,8 @@ class CalibrationTest:
 class Evaluation:
     """All metrics of one set of predictions. `evaluation["ece"]` is an `Estimate`.
 
-    n_classes is 1 for (N,) probabilities; reliability holds the bins of a reliability diagram;
-    classwise_resamples says how many resamples the class-wise intervals rest on.
+    n_classes is 1 for the forecast of an event; reliability holds the bins of a reliability
+    diagram.
     """
 
     n: int
@@ -81,7 +58,6 @@ class Evaluation:
     threshold: float
     level: float
     resamples: int
-    classwise_resamples: int
     seed: int
 
     def __getitem__(self, name: str) -> Estimate:
@@ -97,8 +73,10 @@ class Evaluation:
 
 def evaluate(
     y_true: Any,
-    y_prob: Any,
+    y_prob: Any = None,
     *,
+    logits: Any = None,
+    confidence: Any = None,
     bins: int = 15,
     threshold: float = 0.99,
     sample_weight: Any = None,
@@ -107,18 +85,18 @@ def evaluate(
     seed: int = 0,
     progress: Callable[[float], None] | None = None,
 ) -> Evaluation:
-    """All metrics with bootstrap intervals, and the test of "calibrated".
+    """All metrics with intervals, and the test of "calibrated".
 
-    Intervals are basic bootstrap intervals, 2·value − quantiles of the resampled values. Those of
-    calibration errors, which are biased upwards and more so when resampled, are symmetric with
-    the larger of the two half-widths, and reach 0 if the test does not reject "calibrated" at
-    this level (not so the class-wise errors, of which the test says nothing). All are clipped to
-    the metric's range. Equal-mass bins are formed anew in each resample, except for `ace`, whose
-    edges are held fixed.
+    Most intervals are basic bootstrap intervals, 2·value − quantiles of the resampled values; those
+    of calibration errors are symmetric and reach 0 if the test does not reject "calibrated" at
+    this level; those of class-wise errors are in closed form. See `focalcal.metrics.intervals`.
 
-    y_true: (N,) labels; y_prob: (N, K), or (N,) = probability of y_true = 1; sample_weight: (N,);
-    resamples: default 1000, fewer (at least 200) for more than 50,000 samples; level: coverage of
-    the intervals; progress: called with the fraction done.
+    y_true: (N,) labels, or `Predictions`, which has both labels and values. Else exactly one of
+    y_prob and logits, (N, K), or (N,) for class 1 of a binary classifier, and confidence, (N,), the
+    forecast of an event (y_true = 1: it happened), such as a file of top-1 confidences.
+    sample_weight: (N,), how many samples each stands for; resamples: default 1000, fewer (at
+    least 200) for more than 50,000 samples; level: coverage of the intervals; progress: called
+    with the fraction done.
 
     >>> e = evaluate([0, 1, 1, 0], [[0.8, 0.2], [0.3, 0.7], [0.6, 0.4], [0.9, 0.1]], resamples=50)
     >>> e["accuracy"].value, e.n, e.test.resamples
@@ -126,60 +104,66 @@ def evaluate(
     """
     if not 0 < level < 1:
         raise InputError(f"expected a level between 0 and 1, such as 0.95, got {level!r}")
-    labels, probs = _samples.columns(y_true, y_prob)
-    n, n_classes = probs.shape
-    if resamples is None:
-        resamples = min(1000, max(200, 50_000_000 // n))
-    resamples = check_resamples(resamples)
-    few = _classwise.affordable(resamples, n, n_classes)
-    tick = _ticker(progress, resamples + few)
-
-    sample = read_sample(
-        y_true, y_prob, KERNELS, bins=bins, threshold=threshold, sample_weight=sample_weight
-    )
-    options = {"bins": bins, "sample_weight": sample_weight}
-    values = point_values(sample, KERNELS) | {
-        "classwise_ece": classwise_ece(y_true, y_prob, **options),
-        "ace": ace(y_true, y_prob, **options),
-    }
-    split = brier_decomposition(y_true, y_prob, **options)
-    values |= {"brier_calibration": split.calibration, "brier_refinement": split.refinement}
-
-    draws = resample(sample, KERNELS, resamples, seed, tick)
-    by_class = _classwise.resample_classwise(
-        labels[sample.order], probs[sample.order], sample, few, seed, tick
-    )
-    by_class["brier_refinement"] = draws["brier"][:few] - by_class["brier_calibration"]
-    draws |= by_class
-
-    sizes = _sizes(sample)
-    metrics = {
-        name: estimate(name, values[name], draws[name], level, sizes.get(name, n))
-        for name in values
-    }
-    test = _test(sample, values["ece"], resamples, seed)
-    if test.p_value > 1 - level:
-        for name in _ERRORS:
-            metrics[name] = dataclasses.replace(metrics[name], low=0.0)
-    edges = _bins.equal_width_edges(bins)
-    return Evaluation(
-        n=n,
-        n_classes=n_classes,
-        metrics=metrics,
-        test=test,
-        reliability=_bins.bin_samples(sample.confidence, sample.correct, edges, sample.weights),
+    sample = Sample.read(
+        y_true,
+        y_prob,
+        ("sums", "top", "order", "classes", "even"),
+        logits=logits,
+        confidence=confidence,
+        bins=bins,
         threshold=threshold,
+        sample_weight=sample_weight,
+    )
+    if resamples is None:
+        resamples = min(1000, max(200, 50_000_000 // sample.n))
+    return evaluate_sample(sample, check_resamples(resamples), level, seed, progress)
+
+
+def evaluate_sample(
+    sample: Sample,
+    resamples: int,
+    level: float,
+    seed: int = 0,
+    progress: Callable[[float], None] | None = None,
+) -> Evaluation:
+    """`evaluate` of samples that were read; metrics of what they lack are left out."""
+    stats = sample.stats()
+    known = {name: m for name, m in METRICS.items() if stats.has(m.needs)}
+    values = {name: float(m.of(stats)) for name, m in known.items()}
+    names = [name for name, m in known.items() if m.interval == "bootstrap" and m.resampled]
+    draws = resample(sample, names, resamples, seed, _ticker(progress, resamples))
+    test = _test(sample, values["ece"], resamples, seed)
+    sizes = sample.sizes()
+
+    def estimate(name: str, m: Metric) -> Estimate:
+        value, low, high = values[name], math.nan, math.nan
+        if name in draws:
+            low, high = bootstrap_interval(m, value, draws[name], level)
+            if m.tested and test.p_value > 1 - level:
+                low = 0.0
+        elif callable(m.interval) and math.isfinite(value):
+            low, high = m.interval(value, sample, level)
+        return Estimate(value, low, high, sizes.get(m.within, sample.n))
+
+    return Evaluation(
+        n=sample.n,
+        n_classes=sample.n_classes,
+        metrics={name: estimate(name, m) for name, m in known.items()},
+        test=test,
+        reliability=stats.top,
+        threshold=sample.threshold,
         level=level,
         resamples=resamples,
-        classwise_resamples=few,
         seed=seed,
     )
 
 
 def calibration_test(
     y_true: Any,
-    y_prob: Any,
+    y_prob: Any = None,
     *,
+    logits: Any = None,
+    confidence: Any = None,
     bins: int = 15,
     sample_weight: Any = None,
     resamples: int = 1000,
@@ -195,10 +179,16 @@ def calibration_test(
 
     Bröcker & Smith 2007; Vaicenavicius et al. 2019.
     """
-    sample = read_sample(
-        y_true, y_prob, ["ece"], bins=bins, threshold=1.0, sample_weight=sample_weight
+    sample = Sample.read(
+        y_true,
+        y_prob,
+        ("top",),
+        logits=logits,
+        confidence=confidence,
+        bins=bins,
+        sample_weight=sample_weight,
     )
-    value = point_values(sample, ["ece"])["ece"]
+    value = float(METRICS["ece"].of(sample.stats()))
     return _test(sample, value, check_resamples(resamples), seed)
 
 
@@ -207,32 +197,6 @@ def _test(sample: Sample, value: float, resamples: int, seed: int) -> Calibratio
     # A draw equal to the data but for rounding counts as equal.
     p_value = (1 + np.count_nonzero(null >= value * (1 - 1e-12))) / (resamples + 1)
     return CalibrationTest(value, float(p_value), float(null.mean()), resamples)
-
-
-def estimate(name: str, value: float, draws: np.ndarray, level: float, n: int) -> Estimate:
-    """The bootstrap interval of a named metric; see `evaluate`."""
-    draws = draws[~np.isnan(draws)]
-    if not math.isfinite(value) or len(draws) < 2:
-        return Estimate(value, float("nan"), float("nan"), n)
-    tail = (1 - level) / 2
-    lower, upper = np.quantile(draws, [tail, 1 - tail]).tolist()
-    below, above = max(upper - value, 0.0), max(value - lower, 0.0)
-    if name in _ERRORS or name in _CLASSWISE_ERRORS:
-        below = above = max(below, above)
-    least = -1.0 if name in _SIGNED else 0.0
-    most = math.inf if name in _UNBOUNDED else 2.0 if name in _AT_MOST_TWO else 1.0
-    return Estimate(value, max(value - below, least), min(value + above, most), n)
-
-
-def _sizes(sample: Sample) -> dict[str, int]:
-    """The number of samples behind the metrics that read a part of them."""
-    groups = {"right": "right", "wrong": "wrong", "high_confidence_accuracy": "high"}
-    counts = {k: int((sample.means[v] * (sample.weights > 0)).sum()) for k, v in groups.items()}
-    for name in KERNELS:
-        ending = name.rsplit("_", 1)[-1]
-        if ending in ("right", "wrong"):
-            counts[name] = counts[ending]
-    return counts
 
 
 def _ticker(progress: Callable[[float], None] | None, total: int) -> Callable[[int], None] | None:

@@ -9,10 +9,11 @@ from typing import Any
 
 from focalcal.report import comparison, page
 from focalcal.report import figures as F
+from focalcal.report import rows as _rows
 from focalcal.report.data import ModelReport, ReportData
 from focalcal.report.figure import Figure
 from focalcal.report.page import esc
-from focalcal.report.rows import COLUMNS, best, parameters
+from focalcal.report.rows import best, parameters
 from focalcal.report.sentences import accuracy_change, percent, right_wrong_text
 
 MAX_EMBEDDED = 400_000
@@ -83,9 +84,10 @@ def _cards(model: ModelReport) -> str:
 
 def _methods(report: ReportData, model: ModelReport, prefix: str, drawn: list[Figure]) -> str:
     head = ['<th scope="col"><button type="button">calibrator</button></th>']
-    titles = [c.title for c in COLUMNS] + ["validation NLL", "fit, s"]
+    columns = _rows.columns()
+    titles = [*map(_rows.title, columns), "validation NLL", "fit, s"]
     head += [f'<th scope="col"><button type="button">{esc(t)}</button></th>' for t in titles]
-    tops = {c.metric: best(model, c) for c in COLUMNS}
+    tops = {m.name: best(model, m) for m in columns}
     body = []
     for result in sorted(model.methods, key=lambda r: r.evaluation["nll"].value):
         chosen = result.method == model.chosen
@@ -95,12 +97,12 @@ def _methods(report: ReportData, model: ModelReport, prefix: str, drawn: list[Fi
             f'<th scope="row" title="{esc(result.summary)}">{esc(result.name)}{tag}'
             f"<small>{esc(note)}</small></th>"
         ]
-        for column in COLUMNS:
-            e = result.evaluation[column.metric]
-            top = ' class="best"' if e.value == tops[column.metric] else ""
+        for m in columns:
+            e = result.evaluation[m.name]
+            top = ' class="best"' if e.value == tops[m.name] else ""
             cells.append(
-                f'<td data-value="{_number(e.value)}"><span{top}>{column.value(e)}</span>'
-                f"<small>{column.interval(e)}</small></td>"
+                f'<td data-value="{_number(e.value)}"><span{top}>{_rows.value(m, e)}</span>'
+                f"<small>{_rows.interval(m, e)}</small></td>"
             )
         score = result.validation_nll
         cells.append(
@@ -110,7 +112,7 @@ def _methods(report: ReportData, model: ModelReport, prefix: str, drawn: list[Fi
         body.append(f"<tr{' class=chosen' if chosen else ''}>{''.join(cells)}</tr>")
     caption = (
         f"Test-set metrics of {len(model.methods)} calibrators fitted on the validation set, with "
-        f"{100 * report.level:g} % bootstrap intervals ({report.resamples} resamples); a heading "
+        f"{100 * report.level:g} % intervals ({report.resamples} resamples); a heading "
         "sorts its column."
     )
     table = page.scroll(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from focalcal.report import rows as _rows
 from focalcal.report.data import ModelReport, ReportData
-from focalcal.report.rows import COLUMNS
 from focalcal.report.sentences import (
     classwise_text,
     landscape_text,
@@ -28,13 +28,14 @@ def render(report: ReportData) -> str:
 
 
 def _model(report: ReportData, model: ModelReport) -> list[str]:
-    header = ("calibrator", *(c.title for c in COLUMNS), "validation NLL")
+    header = ("calibrator", *map(_rows.title, _rows.columns()), "validation NLL")
     rows = []
     for r in sorted(model.methods, key=lambda r: r.evaluation["nll"].value):
         cells = [f"**{r.name}** (chosen)" if r.method == model.chosen else r.name]
-        for c in COLUMNS:
-            e = r.evaluation[c.metric]
-            cells.append(f"{c.value(e)} ({c.interval(e)})" if c.interval(e) else c.value(e))
+        for m in _rows.columns():
+            e = r.evaluation[m.name]
+            value, interval = _rows.value(m, e), _rows.interval(m, e)
+            cells.append(f"{value} ({interval})" if interval else value)
         cells.append("–" if r.validation_nll is None else f"{r.validation_nll:.4f}")
         rows.append(cells)
     wrong = [

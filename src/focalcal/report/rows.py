@@ -2,51 +2,38 @@
 
 from __future__ import annotations
 
-import dataclasses
-
-from focalcal.metrics import Estimate
+from focalcal.metrics import METRICS, Estimate, Metric
 from focalcal.report.data import MethodResult, ModelReport
 
 
-@dataclasses.dataclass(frozen=True)
-class Column:
-    """A metric of the table: how it is called, scaled and printed; `best` is "low", "high", ""."""
-
-    metric: str
-    title: str
-    scale: float = 100.0
-    digits: int = 2
-    best: str = "low"
-
-    def value(self, e: Estimate) -> str:
-        return "–" if e.value != e.value else f"{self.scale * e.value:.{self.digits}f}"
-
-    def interval(self, e: Estimate) -> str:
-        if e.low != e.low:
-            return ""
-        low, high = self.scale * e.low, self.scale * e.high
-        return f"{low:.{self.digits}f} – {high:.{self.digits}f}"
+def columns() -> list[Metric]:
+    """The declared metrics that a report shows, in the order of declaration."""
+    return [m for m in METRICS.values() if m.show == "report"]
 
 
-COLUMNS = (
-    Column("ece", "ECE, %"),
-    Column("adaptive_ece", "equal-mass ECE, %"),
-    Column("smooth_ece", "smooth ECE, %"),
-    Column("classwise_ece", "class-wise ECE, %", digits=3),
-    Column("nll", "NLL", scale=1, digits=4),
-    Column("brier", "Brier", scale=1, digits=4),
-    Column("accuracy", "accuracy, %", best="high"),
-    Column("confidence_gap", "confidence − accuracy, %", best=""),
-)
+def title(m: Metric) -> str:
+    """A column's heading: values in per cent are printed without the sign."""
+    return f"{m.title}, %" if m.unit == "%" else m.title
 
 
-def best(model: ModelReport, column: Column) -> float | None:
+def value(m: Metric, e: Estimate) -> str:
+    return m.text(e.value).removesuffix(" %")
+
+
+def interval(m: Metric, e: Estimate) -> str:
+    """Its interval, empty if it has none."""
+    if e.low != e.low:
+        return ""
+    return " – ".join(m.text(end).removesuffix(" %") for end in (e.low, e.high))
+
+
+def best(model: ModelReport, m: Metric) -> float | None:
     """The best value of a column, None where the column has no better end."""
-    if not column.best:
-        return None
-    values = [m.evaluation[column.metric].value for m in model.methods]
+    values = [r.evaluation[m.name].value for r in model.methods]
     values = [v for v in values if v == v]
-    return (min if column.best == "low" else max)(values) if values else None
+    if not m.better or not values:
+        return None
+    return (min if m.better == "lower" else max)(values)
 
 
 def parameters(result: MethodResult) -> str:

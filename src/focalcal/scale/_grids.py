@@ -18,7 +18,7 @@ from focalcal.calibrators import focal, temperature
 from focalcal.calibrators._grid import Best
 from focalcal.calibrators._odds import Point, log_odds
 from focalcal.errors import InputError
-from focalcal.metrics._cells import Cells, fine_edges
+from focalcal.ordered import Ordered, fine_edges
 
 if TYPE_CHECKING:
     from focalcal.calibrators.base import Calibrator
@@ -62,7 +62,8 @@ def fit_grid(problem: Problem, calibrator: Calibrator) -> dict[str, Any]:
             errors += _bins.mean_gap(binned).tolist()
         else:
             rows = (Bins(edges, *(t[j] for t in tables)) for j in range(len(part)))
-            errors += [Cells.of(row).adaptive_ece(calibrator.bins)[0] for row in rows]
+            cells = (Ordered.of_cells(row).equal_mass(calibrator.bins) for row in rows)
+            errors += [float(_bins.mean_gap(b)) for b in cells]
     best = int(np.argmin(errors[:-1]))
     found = Best(*pairs[best], before=errors[-1], after=errors[best], points=len(pairs))
     calibrator.temperature_ = found.temperature

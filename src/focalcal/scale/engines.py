@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Generic, Protocol, TypeVar
 
-from focalcal._blocks import available_cores, keep_memory, one_thread
+from focalcal._blocks import available_cores, one_thread
 from focalcal.errors import EngineError, FocalcalError, InputError, MissingExtraError
 
 P = TypeVar("P")
@@ -212,7 +212,6 @@ def bundle(partitions: Sequence[P]) -> list[tuple[P, ...]]:
 
 
 def _run(function: Callable[[P], T], merge: Callable[[T, T], T], parts: tuple[P, ...]) -> T:
-    keep_memory()
     with one_thread():
         return _fold(merge, map(function, parts))
 

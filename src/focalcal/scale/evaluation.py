@@ -5,11 +5,11 @@ from __future__ import annotations
 import copy
 from functools import partial
 
-from focalcal._arrays import two_columns
+from focalcal import kernels
+from focalcal.columns import read
 from focalcal.metrics import CalibrationStats
-from focalcal.scale._logits import LogitStats
 from focalcal.scale.engines import Engine, Progress, StreamEngine
-from focalcal.scale.source import FEW_CLASSES, Partition, Source
+from focalcal.scale.source import Partition, Source
 
 
 def statistics(
@@ -25,20 +25,20 @@ def statistics(
     means and fixed bins, within the stated bound for equal-mass, KS, AUROC and smooth errors.
     """
     engine = engine or StreamEngine()
-    function = partial(partition_statistics, bins=bins)
+    quick = kernels.fast(source.n * source.n_classes)
+    function = partial(partition_statistics, bins=bins, quick=quick)
     return engine.map_reduce(function, source.partitions, merge_statistics, progress)
 
 
-def partition_statistics(partition: Partition, bins: int) -> CalibrationStats:
-    """The statistics of one row group."""
-    if partition.columns.are_logits and partition.n_classes <= FEW_CLASSES:
-        collected = LogitStats(partition.n_classes, bins)
-        for batch in partition.batches():
-            collected.update(two_columns(batch.logits), batch.labels)
-        return collected.result()
-    stats = CalibrationStats(partition.n_classes, bins=bins)
+def partition_statistics(partition: Partition, bins: int, quick: bool) -> CalibrationStats:
+    """The statistics of one row group, by compiled loops if `quick`."""
+    stats = None
     for batch in partition.batches():
-        stats.update(batch.labels, batch.probabilities())
+        data = read(batch, quick=quick and kernels.numba_module() is not None)
+        if stats is None:
+            columns = 1 if data.kind == "binary" else data.n_classes
+            stats = CalibrationStats(columns, bins=bins)
+        stats.add(data)
     return stats
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import glob
-import itertools
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -15,14 +14,9 @@ import numpy as np
 from focalcal._formats import METADATA, column_to_numpy, pyarrow_module
 from focalcal.errors import FileFormatError, InputError
 from focalcal.predictions import Predictions
-from focalcal.scale._pages import list_pieces
 
 BATCH_ELEMENTS = 2**20
-"""Numbers checked at a time: a row group of any size takes no more memory."""
-PIECE_ELEMENTS = 2**17
-"""Numbers decoded at a time where rows are short: they stay in cache until they are copied."""
-FEW_CLASSES = 64
-"""Up to so many, passes work class by class; longer rows are fast enough one by one."""
+"""Numbers read at a time: a row group of any size takes no more memory."""
 _SAMPLED_GROUPS = 32
 _BUFFER = 2**18
 """Bytes of a file read at a time; else the first rows of a row group would cost reading it all."""
@@ -51,18 +45,22 @@ class Partition:
     n_classes: int = 0
 
     def batches(self, rows: int | None = None) -> Iterator[Predictions]:
-        """Its predictions in order, checked, a bounded number of rows at a time.
-
-        Few classes lie class by class in memory, the order in which passes read them.
-        """
+        """Its predictions in order, checked, a bounded number of rows at a time."""
         size = rows or max(1, BATCH_ELEMENTS // max(self.n_classes, len(self.columns.values)))
-        few = 1 < self.n_classes <= FEW_CLASSES
+        names = [*self.columns.values, *filter(None, [self.columns.labels])]
+        start = 0
         with open_parquet(self.path) as file:
             self._check_rows(file.metadata)
             try:
-                yield from self._joined(file, size, not rows) if few else self._alone(file, size)
+                for piece in file.iter_batches(
+                    size, row_groups=[self.row_group], columns=names, use_threads=False
+                ):
+                    yield self.predictions(piece, start)
+                    start += piece.num_rows
             except (pyarrow_module().ArrowException, OSError) as error:
                 raise self._damaged(error) from error
+        if start != self.rows:
+            raise self._damaged(f"{start} rows instead of {self.rows}")
 
     def _check_rows(self, metadata: Any) -> None:
         group = self.row_group
@@ -78,65 +76,6 @@ class Partition:
             f"{self.path}: row group {self.row_group} cannot be read ({what}); "
             "it may be damaged, write it again"
         )
-
-    def _alone(self, file: Any, size: int) -> Iterator[Predictions]:
-        start = 0
-        labels = filter(None, [self.columns.labels])
-        for piece in self._read(file, [*self.columns.values, *labels], size):
-            yield self.predictions(piece, start)
-            start += piece.num_rows
-        if start != self.rows:
-            raise self._damaged(f"{start} rows instead of {self.rows}")
-
-    def _joined(self, file: Any, size: int, whole: bool) -> Iterator[Predictions]:
-        """Batches put together class by class, each piece while it is in cache."""
-        labels, batch, shape, start, at = self._labels(file, size), None, None, 0, 0
-        for values in self._pieces(file, size, whole):
-            shape = shape or values.shape[1:]
-            if values.shape[1:] != shape:
-                raise FileFormatError(
-                    f"{self._where(start + at)}: expected lists of length {shape[0]}, as before, "
-                    f"got {values.shape[1]}"
-                )
-            while len(values):
-                if batch is None:
-                    n = min(size, self.rows - start)
-                    batch = np.empty((*values.shape[1:], n), values.dtype)
-                some, values = np.split(values, [n - at])
-                batch[..., at : at + len(some)] = some.T
-                at += len(some)
-                if at == n:
-                    yield self._checked(batch.T, next(labels), start)
-                    batch, start, at = None, start + n, 0
-        if start != self.rows:
-            raise self._damaged(f"{start + at} rows instead of {self.rows}")
-
-    def _pieces(self, file: Any, size: int, whole: bool) -> Iterator[np.ndarray]:
-        """Values (n, K), or (n,) for class 1 of two, of any number of rows at a time."""
-        names = self.columns.values
-
-        def read() -> Iterator[np.ndarray]:
-            start = 0
-            for piece in self._read(file, names, min(size, PIECE_ELEMENTS // self.n_classes)):
-                yield self._values(piece, start)
-                start += piece.num_rows
-
-        if len(names) == 1 and whole:
-            return list_pieces(file, self.path, self.row_group, names[0], self.n_classes, read)
-        return read()
-
-    def _labels(self, file: Any, size: int) -> Iterator[np.ndarray | None]:
-        name, start = self.columns.labels, 0
-        if name is None:
-            yield from itertools.repeat(None)
-        for piece in self._read(file, [name], size):
-            yield self._column(piece, name, start)
-            start += size
-        raise self._damaged("fewer labels than rows")
-
-    def _read(self, file: Any, names: Sequence[str], size: int) -> Iterator[Any]:
-        groups, names = [self.row_group], list(names)
-        return file.iter_batches(size, row_groups=groups, columns=names, use_threads=False)
 
     def predictions(self, batch: Any, start: int) -> Predictions:
         """A record batch or table of this row group as checked predictions."""

@@ -1,0 +1,263 @@
+"""From what a classifier said to per-sample columns: the one way in for every metric.
+
+Predictions come in one of three kinds:
+
+* a classifier's probabilities (N, K) or logits (N, K): `confidence` is the largest probability,
+  `correct` says whether the label is its (first) class;
+* one column (N,) or (N, 1), the probability or logit of class 1 of a binary classifier: the same
+  as [1 − p, p], except that the Brier score counts class 1 only, as scikit-learn does;
+* the forecast of an event (N,), such as "the top prediction is right": `confidence` is the
+  forecast itself and `correct` says whether the event happened.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from focalcal import kernels
+from focalcal._arrays import Array, as_array, is_torch, namespace, to_numpy, two_columns
+from focalcal._blocks import map_blocks
+from focalcal._checks import SUM_TOLERANCE, check_labels, check_logits, check_probs, check_weights
+from focalcal.errors import InputError
+
+BLOCK = 1 << 16
+"""Numbers of a block: it stays in cache from the logits to the last sum."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Columns:
+    """What the metrics read of n samples; all vectors are (n,).
+
+    confidence: of the predicted class (or the event), in the precision of the input; correct: bool;
+    nll: −ln p_y; entropy: in nats; brier: the squared error. The last three are None where only
+    the top label was asked for. labels (n,) and probs (n, K) are there for class-wise counts.
+    """
+
+    confidence: np.ndarray
+    correct: np.ndarray
+    nll: np.ndarray | None = None
+    entropy: np.ndarray | None = None
+    brier: np.ndarray | None = None
+    labels: np.ndarray | None = None
+    probs: np.ndarray | None = None
+
+    def __len__(self) -> int:
+        return len(self.confidence)
+
+
+@dataclasses.dataclass(frozen=True)
+class Input:
+    """Checked predictions: values (N, K) on one device, labels (N,) there, weights (N,) or None.
+
+    kind: "classes", "binary" (one column was given) or "event"; logits: what the values are.
+    """
+
+    values: Array
+    labels: Array
+    weights: np.ndarray | None
+    kind: str
+    logits: bool
+    quick: bool
+    top: tuple[np.ndarray, np.ndarray] | None = None
+
+    def __len__(self) -> int:
+        return int(self.values.shape[0])
+
+    @property
+    def n_classes(self) -> int:
+        """Columns of a classifier, 2 for a binary one, 1 for the forecast of an event."""
+        return int(self.values.shape[1])
+
+    def columns(self, rows: slice, scores: bool = True) -> Columns:
+        """The columns of some rows; without `scores` only the top label, where that is cheaper."""
+        values, y = self.values[rows], self.labels[rows]
+        if self.kind == "event":
+            return _event_columns(to_numpy(values)[:, 0], to_numpy(y) != 0)
+        if self.logits:
+            p, confidence, correct, *rest = self._of_logits(values, y)
+        else:
+            p = values
+            confidence, correct = self._top(values, y, rows)
+            rest = self._of_probs(values, y) if scores else (None, None, None)
+        nll, entropy, brier = rest
+        if self.kind == "binary" and brier is not None:
+            brier = brier / 2
+        return Columns(confidence, correct, nll, entropy, brier, to_numpy(y), to_numpy(p))
+
+    def _top(self, p: Array, y: Array, rows: slice) -> tuple[np.ndarray, np.ndarray]:
+        if self.top is not None:
+            return self.top[0][rows], self.top[1][rows]
+        confidence, correct = kernels.top_label(p, y)
+        return to_numpy(confidence), to_numpy(correct)
+
+    def _of_probs(self, p: Array, y: Array) -> tuple[np.ndarray, ...]:
+        if not self.quick:
+            return kernels.scores_of_probs(p, y)
+        out = np.empty((3, len(p)))
+        with np.errstate(divide="ignore"):
+            kernels.scores_of_probs_loop(p, np.log(p), y, *out)
+        return tuple(out)
+
+    def _of_logits(self, z: Array, y: Array) -> tuple[np.ndarray, ...]:
+        if not self.quick:
+            return kernels.scores_of_logits(z, y)
+        n = len(z)
+        below, top = np.empty(z.shape, z.dtype), np.empty(n, np.int32)
+        kernels.below_top_loop(z, below, top)
+        p = np.exp(below)
+        confidence, correct = np.empty(n, z.dtype), np.empty(n, bool)
+        rest, nll, entropy, brier = np.empty((4, n))
+        kernels.scores_of_logits_loop(
+            below, p, top, y, confidence, correct, rest, nll, entropy, brier
+        )
+        log_total = np.log1p(rest)
+        nll += log_total
+        entropy += log_total
+        return p, confidence, correct, nll, entropy, brier
+
+
+def read(
+    y_true: Any,
+    y_prob: Any = None,
+    *,
+    logits: Any = None,
+    confidence: Any = None,
+    sample_weight: Any = None,
+    quick: bool | None = None,
+) -> Input:
+    """Check predictions of one of the three kinds, once.
+
+    y_true: (N,) labels, or 0/1 for an event; exactly one of y_prob, logits and confidence (the
+    forecast of an event, (N,)); quick: whether compiled loops are used (by size if None). `y_true`
+    may also be a `Predictions`, which was checked when it was made.
+    """
+    if y_true is not None and hasattr(y_true, "as_logits"):
+        return _of_predictions(y_true, sample_weight, quick)
+    given = [v is not None for v in (y_prob, logits, confidence)]
+    if sum(given) != 1:
+        raise InputError(
+            "expected exactly one of y_prob, logits and confidence, got "
+            f"{sum(given)} of them; give the one you have"
+        )
+    if logits is not None:
+        return _make(check_logits(_prepare(logits)), y_true, sample_weight, True, quick)
+    if confidence is not None:
+        return _of_event(y_true, confidence, sample_weight, quick)
+    values = _prepare(y_prob)
+    fast = kernels.fast(values.size) if quick is None and isinstance(values, np.ndarray) else quick
+    if fast and _is_plain(values):
+        found = _checked_top(values, y_true)
+        if found is not None:
+            y, *top = found
+            weights = _weights(sample_weight, len(y))
+            return Input(values, y, weights, "classes", False, True, tuple(top))
+    return _make(check_probs(values), y_true, sample_weight, False, quick)
+
+
+def map_columns(data: Input, function: Any, scores: bool = True) -> list[Any]:
+    """`function(columns, rows)` of blocks of rows, results in order."""
+    size = max(BLOCK // data.n_classes, 64)
+    return map_blocks(lambda rows: function(data.columns(rows, scores), rows), len(data), size)
+
+
+def _make(
+    values: Array, y_true: Any, sample_weight: Any, logits: bool, quick: bool | None, y: Any = None
+) -> Input:
+    if is_torch(values) and values.device.type == "cpu":
+        values = to_numpy(values)
+    one = values.ndim == 1 or values.shape[1] == 1
+    if one:
+        values = two_columns(values) if logits else both_columns(values)
+    if y is None:
+        y = check_labels(y_true, values.shape[0], values.shape[1])
+    if isinstance(values, np.ndarray):
+        y = to_numpy(y).astype(np.intp, copy=False)
+        quick = kernels.fast(values.size) if quick is None else quick
+    else:
+        y, quick = namespace(values).asarray(y, device=values.device), False
+    weights = _weights(sample_weight, len(y))
+    return Input(values, y, weights, "binary" if one else "classes", logits, quick)
+
+
+def _of_predictions(predictions: Any, sample_weight: Any, quick: bool | None) -> Input:
+    if predictions.labels is None:
+        raise InputError("expected predictions with labels, got none; metrics compare with labels")
+    if predictions.task == "multilabel":
+        raise InputError("expected a single-label task, got multilabel; evaluate label by label")
+    logits = predictions.logits is not None
+    values = predictions.logits if logits else predictions.probs
+    return _make(values, None, sample_weight, logits, quick, y=predictions.labels)
+
+
+def _of_event(y_true: Any, confidence: Any, sample_weight: Any, quick: bool | None) -> Input:
+    c = to_numpy(check_probs(_prepare(confidence), "confidence"))
+    c = c[:, 0] if c.ndim == 2 and c.shape[1] == 1 else c
+    if c.ndim != 1:
+        raise InputError(
+            f"expected confidence of shape (N,), one forecast per sample, got {c.shape}; "
+            "give the probabilities of all classes as y_prob"
+        )
+    y = to_numpy(check_labels(y_true, len(c), 2)).astype(np.intp)
+    quick = kernels.fast(c.size) if quick is None else quick
+    return Input(c[:, None], y, _weights(sample_weight, len(c)), "event", False, quick)
+
+
+def _event_columns(c: np.ndarray, happened: np.ndarray) -> Columns:
+    wide = c.astype(np.float64)
+    with np.errstate(divide="ignore"):
+        log_c, log_rest = np.log(wide), np.log1p(-wide)
+    parts = [
+        np.where(p > 0, p * np.where(p > 0, v, 0.0), 0.0)
+        for p, v in ((wide, log_c), (1 - wide, log_rest))
+    ]
+    return Columns(
+        confidence=c,
+        correct=happened,
+        nll=-np.where(happened, log_c, log_rest),
+        entropy=-(parts[0] + parts[1]),
+        brier=(wide - happened) ** 2,
+        labels=np.where(happened, 0, -1),
+        probs=c[:, None],
+    )
+
+
+def _checked_top(p: np.ndarray, y_true: Any) -> tuple[np.ndarray, ...] | None:
+    """Labels, confidence and correctness in one pass; None if anything is wrong with them."""
+    y = to_numpy(as_array(y_true))
+    if y.shape != (len(p),) or y.dtype.kind not in "iu":
+        return None
+    confidence, correct = np.empty(len(p), p.dtype), np.empty(len(p), bool)
+    tolerance = SUM_TOLERANCE[p.dtype.name]
+    y = y.astype(np.intp, copy=False)
+
+    def block(rows: slice) -> bool:
+        return kernels.top_label_loop(p[rows], y[rows], tolerance, confidence[rows], correct[rows])
+
+    fine = map_blocks(block, len(p), max(BLOCK * 4 // p.shape[1], 64))
+    return (y, confidence, correct) if all(fine) else None
+
+
+def _is_plain(x: Array) -> bool:
+    plain = isinstance(x, np.ndarray) and x.dtype in (np.float32, np.float64) and x.ndim == 2
+    return plain and x.shape[0] > 0 and x.shape[1] > 1
+
+
+def _prepare(values: Any) -> Array:
+    """An array, detached from its graph."""
+    values = as_array(values)
+    return values.detach() if is_torch(values) else values
+
+
+def _weights(sample_weight: Any, n: int) -> np.ndarray | None:
+    if sample_weight is None:
+        return None
+    return to_numpy(check_weights(sample_weight, n)).astype(np.float64)
+
+
+def both_columns(p: Array) -> Array:
+    """[1 − p, p] of the probability of class 1, (N,) or (N, 1)."""
+    p = p if p.ndim == 1 else p[:, 0]
+    return namespace(p).stack([1 - p, p], axis=1)

@@ -1,0 +1,144 @@
+"""A metric is declared once: a function of `CalibrationStats`, and what one must know to show it.
+
+`evaluate`, JSON, tables, report, streaming, Dask, the torchmetrics classes, `focalcal methods` and
+the documentation read `METRICS`; nothing else lists metrics.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from focalcal.columns import read
+from focalcal.stats import SUMS, CalibrationStats
+
+Interval = Callable[..., tuple[float, float]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Metric:
+    """A declared metric; see `metric` for the fields."""
+
+    name: str
+    title: str
+    explanation: str
+    of: Callable[[CalibrationStats], Any]
+    unit: str
+    range: tuple[float, float]
+    better: str
+    needs: tuple[str, ...]
+    interval: str | Interval | None
+    why: str
+    tested: bool
+    bound: Callable[[CalibrationStats], float] | None
+    within: str
+    show: str
+    digits: int
+
+    @property
+    def streams(self) -> bool:
+        """Whether merged statistics give it, exactly or within a bound."""
+        return "even" not in self.needs and ("order" not in self.needs or self.bound is not None)
+
+    @property
+    def resampled(self) -> bool:
+        """Whether a bootstrap can recompute it: from sums, bins and the order of confidences."""
+        return not {"classes", "even"} & set(self.needs)
+
+    def text(self, value: float) -> str:
+        """A value as people read it: "12.34 %", "0.1234", or "–" where it is undefined."""
+        if not math.isfinite(value):
+            return "–"
+        if self.unit == "%":
+            return f"{100 * value:.{self.digits}f} %"
+        return f"{value:.{self.digits}f}"
+
+
+METRICS: dict[str, Metric] = {}
+"""Every declared metric, in the order of declaration."""
+
+
+def metric(
+    title: str,
+    *,
+    name: str | None = None,
+    unit: str = "%",
+    range: tuple[float, float] = (0.0, 1.0),
+    better: str = "lower",
+    needs: tuple[str, ...] = ("top",),
+    interval: str | Interval | None = "bootstrap",
+    why: str = "",
+    tested: bool = False,
+    bound: Callable[[CalibrationStats], float] | None = None,
+    within: str = "",
+    show: str = "report",
+    digits: int | None = None,
+    sums: dict[str, Callable[..., np.ndarray]] | None = None,
+) -> Callable[[Callable[[CalibrationStats], Any]], Callable[..., float]]:
+    """Declare a metric by its function of `CalibrationStats`; what is returned takes data.
+
+    title: what people call it; unit: "%" or ""; range: least and largest value; better: "lower",
+    "higher" or ""; needs: the parts of the statistics it reads, of "sums", "top", "order",
+    "classes" and "even"; interval: "bootstrap", a function (value, sample, level) → (low, high),
+    or None, and then `why` says why there is none; tested: a calibration error of the top label,
+    0 for calibrated data, whose interval reaches 0 unless the test rejects; bound: how far the
+    value of a histogram can be from the exact one; within: "right", "wrong" or "high" if it reads
+    only those samples; show: "report" (there and in the terminal), "terminal", or "" (JSON only);
+    digits: printed after the point, 2 for "%" and else 4;
+    sums: further sums over samples, functions of (columns, threshold).
+
+    The function must take statistics with leading axes, one row per resample. Its docstring's
+    first line is the explanation shown to people.
+    """
+
+    def declare(function: Callable[[CalibrationStats], Any]) -> Callable[..., float]:
+        SUMS.update(sums or {})
+        own = METRICS[name or function.__name__] = Metric(
+            name=name or function.__name__,
+            title=title,
+            explanation=(function.__doc__ or title).strip().splitlines()[0],
+            of=function,
+            unit=unit,
+            range=range,
+            better=better,
+            needs=needs,
+            interval=interval,
+            why=why,
+            tested=tested,
+            bound=bound,
+            within=within,
+            show=show,
+            digits=(2 if unit == "%" else 4) if digits is None else digits,
+        )
+
+        def measure(
+            y_true: Any,
+            y_prob: Any = None,
+            *,
+            logits: Any = None,
+            confidence: Any = None,
+            bins: int = 15,
+            threshold: float = 0.99,
+            sample_weight: Any = None,
+        ) -> float:
+            from focalcal.metrics.sample import Sample
+
+            data = read(
+                y_true,
+                y_prob,
+                logits=logits,
+                confidence=confidence,
+                sample_weight=sample_weight,
+            )
+            stats = Sample.of(data, own.needs, bins=bins, threshold=threshold).stats()
+            return float(own.of(stats))
+
+        measure.__name__ = measure.__qualname__ = own.name
+        measure.__doc__, measure.__module__ = function.__doc__, function.__module__
+        return measure
+
+    return declare

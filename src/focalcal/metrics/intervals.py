@@ -1,0 +1,180 @@
+"""Intervals of metrics, and why each is as it is; docs/METRICS.md shows how often they cover.
+
+A calibration error is a sum of absolute values: noise alone makes it positive, and resampling adds
+noise once more. The bootstrap interval of a top-label error is symmetric about the value with the
+larger of its half-widths, and reaches 0 unless the test of "calibrated" rejects. A class-wise error
+sums K·M noisy gaps, whose noise would swamp that; its interval comes from the known variance of
+each gap.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from statistics import NormalDist
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from focalcal import bins as _bins
+from focalcal import kernels
+from focalcal._blocks import map_blocks
+from focalcal.bins import Bins
+
+if TYPE_CHECKING:
+    from focalcal.metrics.declare import Metric
+    from focalcal.metrics.sample import Sample
+
+_STEPS = 40
+
+
+def bootstrap_interval(
+    metric: Metric, value: float, draws: np.ndarray, level: float
+) -> tuple[float, float]:
+    """2·value − quantiles of resampled values, clipped to the range; symmetric if tested."""
+    draws = draws[~np.isnan(draws)]
+    if not math.isfinite(value) or len(draws) < 2:
+        return math.nan, math.nan
+    tail = (1 - level) / 2
+    lower, upper = np.quantile(draws, [tail, 1 - tail]).tolist()
+    below, above = max(upper - value, 0.0), max(value - lower, 0.0)
+    if metric.tested:
+        below = above = max(below, above)
+    least, most = metric.range
+    return max(value - below, least), min(value + above, most)
+
+
+def class_error_interval(part: str) -> Callable[[float, Sample, float], tuple[float, float]]:
+    """The interval of (1/K) Σ_k Σ_b |g_kb|, g the sum of p − 1[y=k] over a cell, divided by n.
+
+    g = δ + s·Z with known s = √(n_kb·p̄(1−p̄))/n, so E|g| = s·h(δ/s), h(x) = E|x + Z|. The gaps
+    shrunk towards 0 (James and Stein) give the shape d of δ; the interval holds t·Σ|d|/K for every
+    scale t at which the value lies within the quantiles of its distribution. It is extended to
+    the value itself, which lies above it where noise is most of the value.
+    """
+
+    def interval(value: float, sample: Sample, level: float) -> tuple[float, float]:
+        cells, k, n = _Cells(sample, part), sample.n_classes, sample.total
+        s, d = cells.noise, cells.shrunk
+        if not d.any():
+            d = cells.gap
+        x = np.divide(d, s, out=np.zeros_like(d), where=s > 0)
+        slope = np.where(s > 0, _mean_slope(x), np.sign(d))
+        linear = cells.variance(slope / k, np.zeros_like(slope))
+        folded = np.sum(s**2 * np.maximum(_absolute_variance(x) - slope**2, 0)) / k**2
+        reach = NormalDist().inv_cdf((1 + level) / 2) * math.sqrt(linear / n + folded)
+
+        def mean(t: float) -> float:
+            return float(np.where(s > 0, s * _absolute_mean(t * x), t * np.abs(d)).sum() / k)
+
+        size = float(np.abs(d).sum() / k)
+        low, high = (size * _solve(mean, value + side) for side in (-reach, reach))
+        return max(min(low, value), 0.0), min(max(high, value), 1.0)
+
+    return interval
+
+
+def calibration_interval(value: float, sample: Sample, level: float) -> tuple[float, float]:
+    """The interval of Σ_k Σ_b (n_kb/n)·gap²: E gap² = δ² + p̄(1−p̄)/n_kb, so its bias is known.
+
+    Debiased value ± z·standard error (delta method for δ, χ² for the noise), extended to the value.
+    """
+    estimate, reach = _squared(sample, level)
+    scale = _scale(sample)
+    low, high = scale * (estimate - reach), scale * (estimate + reach)
+    return max(min(low, value), 0.0), min(max(high, value), 2.0)
+
+
+def refinement_interval(value: float, sample: Sample, level: float) -> tuple[float, float]:
+    """The interval of the Brier score less its calibration part, which takes too much off it."""
+    scale = _scale(sample)
+    bias = value - sample.stats().mean("brier") + scale * _squared(sample, level)[0]
+    _, reach = _squared(sample, level, losses=sample.values["brier"] / scale)
+    middle = value - bias
+    low, high = middle - scale * reach, middle + scale * reach
+    return max(min(low, value), 0.0), min(max(high, value), 2.0)
+
+
+def _squared(sample: Sample, level: float, losses: np.ndarray | None = None) -> tuple[float, float]:
+    """Debiased Σ (n_kb/n)·gap², and the half-width of its interval (or of losses less it)."""
+    cells, n = _Cells(sample, "classes"), sample.total
+    share = cells.counts / n
+    gap = _bins.ratio_or_zero(cells.shrunk, share)
+    noise = _bins.ratio_or_zero(cells.noise**2, share)  # (n_kb/n)·p̄(1−p̄)/n_kb
+    plug_in = float(_bins.ratio_or_zero(cells.gap**2, share).sum())
+    variance = cells.variance(2 * gap, -(gap**2), losses) / n + 2 * float((noise**2).sum())
+    reach = NormalDist().inv_cdf((1 + level) / 2) * math.sqrt(variance)
+    return plug_in - float(noise.sum()), reach
+
+
+class _Cells:
+    """The cells (class, bin) of a sample: their gaps, the noise of those, and sums over samples."""
+
+    def __init__(self, sample: Sample, part: str) -> None:
+        b: Bins = sample.classes if part == "classes" else sample.even.bins
+        n, p = sample.total, _bins.ratio_or_zero(b.confidence_sums, b.counts)
+        self._sample, self.counts = sample, b.counts
+        self.gap = (b.confidence_sums - b.correct_sums) / n
+        self.noise = np.sqrt(b.counts * np.maximum(p * (1 - p), 0)) / n
+        kept = 1 - np.divide(
+            self.noise**2, self.gap**2, out=np.ones_like(self.gap), where=self.gap != 0
+        )
+        self.shrunk = self.gap * np.maximum(kept, 0)
+        kind = sample.probs.dtype
+        inner = np.tile(b.edges[1:-1], (len(p), 1)) if part == "classes" else sample.even.edges
+        self._inner = inner.astype(kind)
+
+    def variance(
+        self, slope: np.ndarray, level: np.ndarray, losses: np.ndarray | None = None
+    ) -> float:
+        """Variance over samples of Σ_k slope·(p_k − 1[y=k]) + level of the cells they lie in.
+
+        Given losses (N,), of their difference from it.
+        """
+        s = self._sample
+        p, y, out = s.probs, s.labels, np.empty(s.n)
+        quick = kernels.fast(p.size)
+
+        def block(rows: slice) -> None:
+            if quick:
+                kernels.cell_scores_loop(p[rows], y[rows], self._inner, slope, level, out[rows])
+            else:
+                out[rows] = kernels.cell_scores(p[rows], y[rows], self._inner, slope, level)
+
+        map_blocks(block, s.n, max((1 << 16) // p.shape[1], 64))
+        out = out if losses is None else losses - out
+        return float(np.cov(out, aweights=s.weights, ddof=0)) if s.n > 1 else 0.0
+
+
+def _absolute_mean(x: np.ndarray) -> np.ndarray:
+    """h(x) = E|x + Z| for a standard normal Z."""
+    return x * _mean_slope(x) + math.sqrt(2 / math.pi) * np.exp(-0.5 * x**2)
+
+
+def _mean_slope(x: np.ndarray) -> np.ndarray:
+    """h'(x) = 2Φ(x) − 1."""
+    from scipy.special import erf
+
+    return erf(x / math.sqrt(2))
+
+
+def _absolute_variance(x: np.ndarray) -> np.ndarray:
+    """Var|x + Z|."""
+    return np.maximum(x**2 + 1 - _absolute_mean(x) ** 2, 0)
+
+
+def _solve(mean: Callable[[float], float], target: float) -> float:
+    """The t ≥ 0 with mean(t) = target, mean increasing; 0 if it starts above."""
+    if mean(0.0) >= target:
+        return 0.0
+    low, high = 0.0, 1.0
+    while mean(high) < target and high < 1e6:
+        high *= 2
+    for _ in range(_STEPS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if mean(middle) < target else (low, middle)
+    return high
+
+
+def _scale(sample: Any) -> float:
+    return 0.5 if sample.kind == "binary" else 1.0

@@ -1,0 +1,265 @@
+"""Samples in memory: their columns, kept, so that statistics are exact and can be resampled."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from functools import cached_property, partial
+from typing import Any, Self
+
+import numpy as np
+
+from focalcal import bins as _bins
+from focalcal._blocks import map_blocks
+from focalcal.bins import Bins
+from focalcal.columns import Columns, Input, map_columns, read
+from focalcal.ordered import Ordered, bin_starts, group_starts, in_order
+from focalcal.stats import SUMS, CalibrationStats, at_least, check_threshold, split_sum
+
+GROUPS = 2048
+"""Resamples join neighbours in order of confidence into about so many groups."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Sample:
+    """The columns of N samples and what was counted of their classes.
+
+    values: (N,) for each name of `SUMS`, empty if only the top label was asked for; classes, even:
+    bins (K, M) of each class's probability, equally wide and of equal mass; probs: (N, K), kept for
+    the intervals of class-wise errors.
+    """
+
+    confidence: np.ndarray
+    correct: np.ndarray
+    values: dict[str, np.ndarray]
+    weights: np.ndarray | None
+    n_classes: int
+    kind: str
+    bins: int
+    threshold: float
+    classes: Bins | None = None
+    even: EvenBins | None = None
+    labels: np.ndarray | None = None
+    probs: np.ndarray | None = None
+
+    @classmethod
+    def read(
+        cls,
+        y_true: Any,
+        y_prob: Any = None,
+        needs: tuple[str, ...] = ("sums", "top", "order"),
+        *,
+        logits: Any = None,
+        confidence: Any = None,
+        bins: int = 15,
+        threshold: float = 0.99,
+        sample_weight: Any = None,
+    ) -> Self:
+        """Checked samples; `y_true` may be `Predictions`.
+
+        >>> s = Sample.read([0, 1, 1], [[0.9, 0.1], [0.4, 0.6], [0.7, 0.3]])
+        >>> float(s.stats().mean("brier")), s.take([0, 1]).n
+        (0.44, 2)
+        """
+        data = read(
+            y_true, y_prob, logits=logits, confidence=confidence, sample_weight=sample_weight
+        )
+        return cls.of(data, needs, bins=bins, threshold=threshold)
+
+    @classmethod
+    def of(cls, data: Input, needs: tuple[str, ...], *, bins: int, threshold: float) -> Self:
+        """The columns that metrics with these `needs` read, block by block."""
+        bins, threshold = _bins.check_bins(bins), check_threshold(threshold)
+        edges, sums = _bins.equal_width_edges(bins), "sums" in needs
+        n, k, keep = len(data), data.n_classes, "even" in needs
+        probs = np.empty((n, k), _float_type(data.values)) if keep and data.logits else None
+
+        def block(c: Columns, rows: slice) -> tuple[Any, ...]:
+            values = {name: f(c, threshold) for name, f in SUMS.items()} if sums else {}
+            if probs is not None:
+                probs[rows] = c.probs
+            w = np.ones(len(c)) if data.weights is None else data.weights[rows]
+            table = None
+            if "classes" in needs:
+                table = _bins.class_table(c.labels, c.probs, edges, w, data.quick)
+            return c.confidence, c.correct, values, table, c.labels, c.probs if keep else None
+
+        parts = list(zip(*map_columns(data, block, scores=sums)))
+        confidence, correct, labels = (np.concatenate(parts[i]) for i in (0, 1, 4))
+        values = {name: np.concatenate([v[name] for v in parts[2]]) for name in parts[2][0]}
+        if keep and probs is None:
+            probs = np.concatenate(parts[5])
+        made = cls(
+            confidence=confidence,
+            correct=correct,
+            values=values,
+            weights=data.weights,
+            n_classes=k,
+            kind=data.kind,
+            bins=bins,
+            threshold=threshold,
+            classes=Bins(edges, *np.sum(parts[3], axis=0)) if "classes" in needs else None,
+            labels=labels if keep else None,
+            probs=probs,
+        )
+        if not keep:
+            return made
+        return dataclasses.replace(made, even=EvenBins.of(labels, probs, bins, data.weights))
+
+    @property
+    def n(self) -> int:
+        return len(self.confidence)
+
+    @cached_property
+    def total(self) -> float:
+        """The number of samples that these stand for: the sum of their weights."""
+        return float(self.n if self.weights is None else self.weights.sum())
+
+    def sizes(self) -> dict[str, int]:
+        """How many samples, of weight above 0, are right, wrong and of high confidence."""
+        some = np.ones(self.n, bool) if self.weights is None else self.weights > 0
+        high = at_least(self.confidence, self.threshold)
+        groups = {"right": self.correct, "wrong": ~self.correct, "high": high}
+        return {name: int(np.count_nonzero(rows & some)) for name, rows in groups.items()}
+
+    @cached_property
+    def order(self) -> np.ndarray:
+        """Rows in order of confidence. Ties are in the order of their other columns, so that no
+        resample depends on the order in which rows came."""
+        first = np.argsort(self.confidence, kind="stable")
+        if len(group_starts(self.confidence[first])) == self.n:
+            return first
+        extra = [] if self.weights is None else [self.weights]
+        return np.lexsort((*extra, *self.values.values(), self.correct, self.confidence))
+
+    def stats(self) -> CalibrationStats:
+        """The statistics of the samples as they are, exact in everything."""
+        w = np.ones(self.n) if self.weights is None else self.weights
+        sums = {name: split_sum(v, self.correct, w) for name, v in self.values.items()}
+        edges = _bins.equal_width_edges(self.bins)
+        return CalibrationStats(
+            **self._settings(),
+            n=self.n,
+            sums=sums or None,
+            top=_bins.bin_samples(self.confidence, self.correct, edges, self.weights),
+            classes=self.classes,
+            exact=partial(in_order, self.confidence, self.correct, self.weights),
+            even=None if self.even is None else self.even.bins,
+        )
+
+    def take(self, rows: Any) -> Self:
+        """The samples of some rows (indices or a mask), without class-wise counts."""
+        rows = np.asarray(rows)
+        return dataclasses.replace(
+            self,
+            confidence=self.confidence[rows],
+            correct=self.correct[rows],
+            values={name: v[rows] for name, v in self.values.items()},
+            weights=None if self.weights is None else self.weights[rows],
+            classes=None,
+            even=None,
+            labels=None,
+            probs=None,
+        )
+
+    def resampled(self, counts: np.ndarray) -> CalibrationStats:
+        """Statistics with a leading axis: row i counts sample j of `order` counts[i, j] times.
+
+        Above `GROUPS` distinct confidences, neighbours that share a bin are joined for the metrics
+        of order: a resample's value then moves far less than its spread.
+        """
+        right = counts * self._sorted["correct"]
+        wrong = counts - right
+        sums = {
+            name: np.stack([wrong @ v, right @ v], axis=-1)
+            for name, v in self._sorted.items()
+            if name in self.values
+        }
+        g = self._groups
+        weights, hits = (np.add.reduceat(v, g.starts, axis=1) for v in (counts, right))
+        top = (np.add.reduceat(v, g.bins, axis=1) for v in (weights, weights * g.confidence, hits))
+        return CalibrationStats(
+            **self._settings(),
+            n=self.n,
+            sums=sums or None,
+            top=Bins(np.arange(len(g.bins) + 1.0), *top),  # the bins that are not empty
+            exact=lambda: Ordered(g.confidence, weights, hits),
+        )
+
+    @cached_property
+    def _sorted(self) -> dict[str, np.ndarray]:
+        columns = self.values | {"correct": self.correct, "confidence": self.confidence}
+        return {name: v[self.order].astype(np.float64) for name, v in columns.items()}
+
+    @cached_property
+    def _groups(self) -> _Groups:
+        confidence = self.confidence[self.order]
+        starts = group_starts(confidence)
+        fixed = bin_starts(confidence, _bins.equal_width_edges(self.bins))
+        if len(starts) > 2 * GROUPS:
+            even = np.linspace(0, self.n, GROUPS, endpoint=False).astype(int)
+            even = starts[np.searchsorted(starts, even, side="right") - 1]
+            starts = np.union1d(even, fixed)
+        sizes = np.diff(np.append(starts, self.n))
+        mean = np.add.reduceat(self._sorted["confidence"], starts) / sizes
+        return _Groups(starts, mean, np.searchsorted(starts, fixed))
+
+    def _settings(self) -> dict[str, Any]:
+        columns = 1 if self.kind == "binary" else self.n_classes
+        return {
+            "n_classes": columns,
+            "bins": self.bins,
+            "threshold": self.threshold,
+            "kind": self.kind,
+        }
+
+
+@dataclasses.dataclass(frozen=True)
+class _Groups:
+    """Groups of sorted samples: where each begins, its mean confidence, where each bin begins."""
+
+    starts: np.ndarray
+    confidence: np.ndarray
+    bins: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True)
+class EvenBins:
+    """Bins of equal mass of each class's probability: sums (K, M), and their edges (K, M−1).
+
+    A class with ties has fewer bins; its last edges are infinite and its last bins empty.
+    """
+
+    bins: Bins
+    edges: np.ndarray
+
+    @classmethod
+    def of(
+        cls, labels: np.ndarray, probs: np.ndarray, m: int, weights: np.ndarray | None
+    ) -> EvenBins:
+        k = probs.shape[1]
+        tables, edges = np.zeros((3, k, m)), np.full((k, m - 1), np.inf)
+
+        def some(classes: slice) -> None:
+            for j in range(classes.start, classes.stop):
+                p = np.ascontiguousarray(probs[:, j])
+                own = _bins.equal_mass_edges(p, m, weights)
+                edges[j, : len(own) - 2] = own[1:-1]
+                b = _bins.bin_samples(p, labels == j, own, weights)
+                for table, part in zip(tables, (b.counts, b.confidence_sums, b.correct_sums)):
+                    table[j, : len(b)] = part
+
+        map_blocks(some, k, 8)
+        return cls(Bins(np.arange(m + 1.0), *tables), edges)
+
+
+def slices(groups: Any) -> Iterator[tuple[Any, np.ndarray]]:
+    """Each value of a column of groups (N,), with the rows that have it."""
+    names, index = np.unique(np.asarray(groups), return_inverse=True)
+    order = np.argsort(index, kind="stable")
+    ends = np.cumsum(np.bincount(index, minlength=len(names)))
+    yield from zip(names, np.split(order, ends[:-1]))
+
+
+def _float_type(values: Any) -> Any:
+    return np.float32 if "float32" in str(values.dtype) else np.float64

@@ -1,0 +1,264 @@
+"""`CalibrationStats`: what samples leave behind, and all that a metric reads.
+
+Columns of samples become sums and bins; sums and bins of two sets of samples add up. So one object
+serves a data set in memory, a stream, the workers of a cluster and the resamples of a bootstrap.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from functools import cached_property
+from itertools import pairwise
+from typing import Any, Self
+
+import numpy as np
+
+from focalcal import bins as _bins
+from focalcal._checks import check_whole
+from focalcal.bins import Bins
+from focalcal.columns import Columns, Input, map_columns, read
+from focalcal.errors import InputError
+from focalcal.ordered import Ordered, fine_edges, fine_table
+
+SETTINGS = ("n_classes", "bins", "threshold", "kind")
+TABLES = ("top", "classes", "fine")
+PARTS = ("counts", "confidence_sums", "correct_sums")
+
+SUMS: dict[str, Callable[[Columns, float], np.ndarray]] = {
+    "weight": lambda c, t: np.ones(len(c)),
+    "brier": lambda c, t: c.brier,
+    # Infinite losses are counted apart: an infinite sum could not be merged or stored.
+    "nll": lambda c, t: np.where(np.isinf(c.nll), 0.0, c.nll),
+    "zero": lambda c, t: np.isinf(c.nll),
+    "entropy": lambda c, t: c.entropy,
+    "true_class_probability": lambda c, t: np.exp(-c.nll),
+    "high": lambda c, t: at_least(c.confidence, t),
+}
+"""What is summed over samples, apart for right and wrong ones: functions of (columns, threshold).
+
+A metric's declaration may add to it.
+"""
+
+
+@dataclasses.dataclass
+class CalibrationStats:
+    """Running statistics of predictions in O(bins·classes) memory; metrics are functions of them.
+
+    n_classes: columns of the predictions, 1 for one column (N,), the probability of class 1 of a
+    binary classifier; bins: equally wide bins of the fixed-bin errors; threshold: of the share of
+    high confidence; kind: "classes", "binary" or "event" (see `focalcal.columns`).
+
+    >>> stats = CalibrationStats(n_classes=2)
+    >>> stats.update([0, 1], [[0.9, 0.1], [0.4, 0.6]]).update([1], [[0.2, 0.8]]).n
+    3
+    >>> again = CalibrationStats.from_json(stats.to_json())
+    >>> round(again.merge(stats).compute()["brier"].value, 4)
+    0.14
+
+    sums: (..., 2) over wrong and over right samples, by name; top: bins of the confidence; classes:
+    bins (K, M) of every class; fine: a histogram of the confidence, or `exact()`: its groups; even:
+    bins of equal mass of every class. Resamples have a leading axis. What is not known is None.
+    """
+
+    n_classes: int
+    bins: int = 15
+    threshold: float = 0.99
+    kind: str = ""
+    n: int = dataclasses.field(default=0, repr=False)
+    sums: dict[str, np.ndarray] | None = dataclasses.field(default=None, repr=False)
+    top: Bins | None = dataclasses.field(default=None, repr=False)
+    classes: Bins | None = dataclasses.field(default=None, repr=False)
+    fine: Bins | None = dataclasses.field(default=None, repr=False)
+    exact: Callable[[], Ordered] | None = dataclasses.field(default=None, repr=False)
+    even: Bins | None = dataclasses.field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        self.n_classes = check_whole(self.n_classes, "classes", 1)
+        self.bins = _bins.check_bins(self.bins)
+        self.threshold = check_threshold(self.threshold)
+        self.kind = self.kind or ("classes" if self.n_classes > 1 else "binary")
+        if self.n == 0 and self.top is None:
+            columns = 2 if self.kind == "binary" else self.n_classes
+            edges = _bins.equal_width_edges(self.bins)
+            self.sums = {name: np.zeros(2) for name in SUMS}
+            self.top, self.classes = _empty(edges, ()), _empty(edges, (columns,))
+            self.fine = _empty(fine_edges(), ())
+
+    def update(
+        self,
+        y_true: Any,
+        y_prob: Any = None,
+        sample_weight: Any = None,
+        *,
+        logits: Any = None,
+        confidence: Any = None,
+        quick: bool | None = None,
+    ) -> Self:
+        """Add a batch: labels (N,) and probabilities or logits (N, n_classes), weights (N,).
+
+        Statistics of kind "event" take `confidence` (N,); quick: use compiled loops.
+        """
+        data = read(
+            y_true,
+            y_prob,
+            logits=logits,
+            confidence=confidence,
+            sample_weight=sample_weight,
+            quick=quick,
+        )
+        return self.add(data)
+
+    def add(self, data: Input) -> Self:
+        """Add checked predictions, block by block."""
+        given = 1 if data.kind == "binary" else data.n_classes
+        if (given, data.kind) != (self.n_classes, self.kind):
+            raise InputError(
+                f"expected y_prob with {self.n_classes} classes of kind {self.kind!r}, as in this "
+                f"CalibrationStats, got {given} of kind {data.kind!r}"
+            )
+
+        def block(c: Columns, rows: slice) -> tuple[Any, ...]:
+            w = np.ones(len(c)) if data.weights is None else data.weights[rows]
+            sums = {name: split_sum(f(c, self.threshold), c.correct, w) for name, f in SUMS.items()}
+            top = _bins.bin_table(c.confidence, c.correct, self.top.edges, w, data.quick)
+            classes = _bins.class_table(c.labels, c.probs, self.top.edges, w, data.quick)
+            return sums, top, classes, fine_table(c.confidence, c.correct, w, data.quick)
+
+        sums, *tables = zip(*map_columns(data, block))
+        self.sums = {k: v + np.sum([s[k] for s in sums], axis=0) for k, v in self.sums.items()}
+        for name, parts in zip(TABLES, tables):
+            held = getattr(self, name)
+            setattr(self, name, held + Bins(held.edges, *np.sum(parts, axis=0)))
+        self.n += len(data)
+        self.__dict__.pop("ordered", None)
+        return self
+
+    def merge(self, other: CalibrationStats) -> Self:
+        """Add the samples that `other` has seen; the settings must be the same."""
+        mine, theirs = self.settings(), other.settings()
+        if mine != theirs:
+            raise InputError(f"expected statistics with the same settings, {mine}, got {theirs}")
+        self.fine = self.cells() + other.cells()
+        self.n += other.n
+        self.sums = {name: value + other.sums[name] for name, value in self.sums.items()}
+        self.top, self.classes = self.top + other.top, self.classes + other.classes
+        self.exact = self.even = None
+        self.__dict__.pop("ordered", None)
+        return self
+
+    def compute(self) -> Any:
+        """All metrics of the samples seen so far, a `StreamedEvaluation`."""
+        from focalcal.metrics.streaming import compute
+
+        return compute(self)
+
+    def to_json(self) -> str:
+        """The state as JSON text; floats keep every digit."""
+        from focalcal.metrics.streaming import to_json
+
+        return to_json(self)
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """The statistics that `to_json` wrote; anything else is a FileFormatError."""
+        from focalcal.metrics.streaming import from_json
+
+        return from_json(text)
+
+    def to_vector(self) -> np.ndarray:
+        """The state as one float64 vector; vectors of statistics with equal settings add up.
+
+        >>> a = CalibrationStats(2).update([0, 1], [[0.9, 0.1], [0.4, 0.6]])
+        >>> CalibrationStats(2).add_vector(a.to_vector() + a.to_vector()).n
+        4
+        """
+        tables = (getattr(b, part).ravel() for b in self.tables().values() for part in PARTS)
+        return np.concatenate([[float(self.n)], *self.sums.values(), *tables])
+
+    def add_vector(self, vector: Any) -> Self:
+        """Add the samples of a sum of vectors that `to_vector` made with the same settings."""
+        vector = np.asarray(vector, dtype=np.float64)
+        tables = self.tables()
+        sizes = [1, *(2 for _ in self.sums)]
+        sizes += [b.counts.size for b in tables.values() for _ in PARTS]
+        if vector.shape != (sum(sizes),):
+            raise InputError(
+                f"expected a vector of shape ({sum(sizes)},), as these settings make, "
+                f"got {vector.shape}"
+            )
+        ends = np.cumsum([0, *sizes])
+        parts = iter([vector[i:j] for i, j in pairwise(ends)])
+        self.n += round(next(parts)[0])
+        self.sums = {name: held + next(parts) for name, held in self.sums.items()}
+        for name, b in tables.items():
+            shape = b.counts.shape
+            setattr(self, name, b + Bins(b.edges, *(next(parts).reshape(shape) for _ in PARTS)))
+        self.__dict__.pop("ordered", None)
+        return self
+
+    @cached_property
+    def ordered(self) -> Ordered:
+        """Groups in order of confidence: exact ones, or the cells of the histogram."""
+        return Ordered.of_cells(self.fine) if self.exact is None else self.exact()
+
+    @cached_property
+    def equal_mass(self) -> Bins:
+        """The confidences in at most `bins` bins of equal mass."""
+        return self.ordered.equal_mass(self.bins)
+
+    @property
+    def total(self) -> np.ndarray:
+        """The weight of all samples."""
+        return self.top.total
+
+    def mean(self, name: str, within: str | None = None) -> np.ndarray:
+        """Mean of a named sum over all samples, or the "right" or "wrong" ones: NaN for none."""
+        both, weight = self.sums[name], self.sums["weight"]
+        zero = self.sums["zero"] if name == "nll" else np.zeros_like(weight)
+        pick = {None: (0, 1), "wrong": (0,), "right": (1,)}[within]
+        both, weight, zero = (v[..., pick].sum(axis=-1) for v in (both, weight, zero))
+        return np.where(zero > 0, np.inf, ratio(both, weight))
+
+    def has(self, needs: tuple[str, ...]) -> bool:
+        """Whether parts were collected: of "sums", "top", "order", "classes", "even"."""
+        parts = {"order": self.fine or self.exact}
+        return all(parts.get(name, getattr(self, name, None)) is not None for name in needs)
+
+    def settings(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in SETTINGS}
+
+    def cells(self) -> Bins:
+        return self.ordered.cells() if self.fine is None else self.fine
+
+    def tables(self) -> dict[str, Bins]:
+        return {"top": self.top, "classes": self.classes, "fine": self.cells()}
+
+
+def split_sum(values: np.ndarray, correct: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Weighted sums over wrong and over right samples, (2,)."""
+    right = weights * correct
+    return np.array([values @ (weights - right), values @ right])
+
+
+def ratio(top: Any, bottom: Any) -> np.ndarray:
+    """top/bottom, NaN where there is nothing below."""
+    top, bottom = np.broadcast_arrays(np.asarray(top, float), bottom)
+    return np.divide(top, bottom, out=np.full(top.shape, np.nan), where=bottom > 0)
+
+
+def at_least(confidence: np.ndarray, threshold: float) -> np.ndarray:
+    """confidence ≥ threshold, the threshold rounded to the precision of the confidence."""
+    return confidence >= confidence.dtype.type(threshold)
+
+
+def check_threshold(threshold: float) -> float:
+    """A confidence threshold in [0, 1]."""
+    threshold = float(threshold)
+    if not 0 <= threshold <= 1:
+        raise InputError(f"expected a threshold in [0, 1], got {threshold}")
+    return threshold
+
+
+def _empty(edges: np.ndarray, shape: tuple[int, ...]) -> Bins:
+    return Bins(edges, *(np.zeros((*shape, len(edges) - 1)) for _ in PARTS))

@@ -15,7 +15,7 @@ import focalcal_papers
 SOURCE = Path(focalcal.__file__).parent
 PAPERS = Path(focalcal_papers.__file__).parent
 
-HEAVY = {"torch", "matplotlib", "plotly", "pandas", "dask", "distributed", "onnx", "pyarrow"}
+HEAVY = {"torch", "numba", "matplotlib", "plotly", "pandas", "dask", "distributed", "onnx", "pyarrow"}
 
 # What each part may import at module level; a name that is absent may import anything of ours.
 FOUNDATION = {"errors", "_arrays", "_blocks", "_checks", "_files", "_labels"}
@@ -23,7 +23,7 @@ ALLOWED = {
     "errors": set(),
     "_arrays": {"errors"},
     "_blocks": set(),
-    "_checks": {"errors", "_arrays", "_blocks", "_labels"},
+    "_checks": {"errors", "_arrays", "_labels"},
     "_files": {"errors"},
     "_formats": FOUNDATION,
     "_labels": {"errors", "_arrays"},
@@ -32,11 +32,12 @@ ALLOWED = {
     "amx": set(),
     "predictions": FOUNDATION | {"_formats", "_labels"},
     "maps": FOUNDATION,
-    "_bin_index": {"_blocks"},
-    "_bin_counts": {"_bin_index", "_blocks"},
-    "bins": FOUNDATION | {"_bin_index", "_bin_counts"},
-    "metrics": FOUNDATION | {"bins"},
-    "decisions": FOUNDATION | {"metrics"},
+    "kernels": FOUNDATION,
+    "bins": FOUNDATION | {"kernels"},
+    "columns": FOUNDATION | {"kernels"},
+    "ordered": FOUNDATION | {"kernels", "bins"},
+    "stats": FOUNDATION | {"kernels", "bins", "columns", "ordered"},
+    "metrics": FOUNDATION | {"kernels", "bins", "columns", "ordered", "stats"},
     "calibrators": FOUNDATION | {"maps", "bins", "metrics", "predictions", "__init__"},
     "curvature": FOUNDATION | {"losses", "maps"},
     "losses": FOUNDATION | {"curvature", "maps", "bins"},

@@ -19,7 +19,7 @@ from focalcal.bins import Bins
 from focalcal.calibrators import TemperatureScaling
 from focalcal.errors import FileFormatError, FitWarning
 from focalcal.metrics import Estimate, Evaluation, evaluate
-from focalcal.metrics.summary import estimate
+from focalcal.metrics.intervals import bootstrap_interval
 from focalcal.predictions import Predictions
 
 STAND_INS = ("blobs", "synthetic_images", "square_clusters")
@@ -173,4 +173,5 @@ def measured(name: str, labels: Any, probs: Any, resamples: int = RESAMPLES) -> 
     """
     value = getattr(metrics, name)(labels, probs)
     draws = metrics.bootstrap(labels, probs, [name], resamples=resamples)[name]
-    return estimate(name, value, draws, 0.95, len(probs))
+    low, high = bootstrap_interval(metrics.METRICS[name], value, draws, 0.95)
+    return Estimate(value, low, high, len(probs))

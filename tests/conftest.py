@@ -49,3 +49,14 @@ def real_cifar10(shared_data: Path, request: pytest.FixtureRequest) -> Path:
         with atomic_path(path) as temporary:
             np.concatenate([y, tiles], axis=1).tofile(temporary)
     return folder.parent
+
+
+@pytest.fixture(params=[False, True], ids=["numpy", "numba"])
+def compiled(request, monkeypatch):
+    """Both forms of the loops, whatever the size of the input."""
+    from focalcal import kernels
+
+    if request.param:
+        pytest.importorskip("numba")
+    monkeypatch.setattr(kernels, "LEAST", 1 if request.param else 1 << 60)
+    return request.param

@@ -169,20 +169,6 @@ def test_equal_mass_needs_a_vector(bad):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("m", [1, 2, 15, 2000])
-def test_sorted_samples_fall_into_the_same_bins(rng, dtype, m):
-    """Independent: `bin_index` compares numbers, `bin_sorted` their bits."""
-    x = np.concatenate([rng.random(500), np.arange(m + 1) / m, [0.0, -0.0, 1.0]]).astype(dtype)
-    correct = rng.random(len(x)) < 0.5
-    edges = bins.equal_width_edges(m)
-    found = bins.bin_sorted(bins.sort_samples(x, correct), edges)
-    index = bins.bin_index(x, edges)
-    np.testing.assert_array_equal(found.counts, np.bincount(index, minlength=m))
-    np.testing.assert_array_equal(found.correct_sums, np.bincount(index, correct, m))
-    np.testing.assert_allclose(found.confidence_sums, np.bincount(index, x, m), rtol=1e-12)
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("m", [1, 2, 15])
 def test_columns_are_counted_one_by_one(rng, dtype, m):
     """Independent: each class by itself through `bin_samples`, which has no rest to give away."""

@@ -15,7 +15,17 @@ import focalcal_papers
 SOURCE = Path(focalcal.__file__).parent
 PAPERS = Path(focalcal_papers.__file__).parent
 
-HEAVY = {"torch", "numba", "matplotlib", "plotly", "pandas", "dask", "distributed", "onnx", "pyarrow"}
+HEAVY = {
+    "torch",
+    "numba",
+    "matplotlib",
+    "plotly",
+    "pandas",
+    "dask",
+    "distributed",
+    "onnx",
+    "pyarrow",
+}
 
 # What each part may import at module level; a name that is absent may import anything of ours.
 FOUNDATION = {"errors", "_arrays", "_blocks", "_checks", "_files", "_labels"}

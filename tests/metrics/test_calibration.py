@@ -9,7 +9,8 @@ from focalcal import metrics
 
 
 def top(y, p):
-    return (p, y) if p.ndim == 1 else (p.max(axis=1), (p.argmax(axis=1) == y).astype(int))
+    p = p if p.ndim == 2 else np.column_stack([1 - p, p])
+    return p.max(axis=1), (p.argmax(axis=1) == y).astype(int)
 
 
 def loop_bins(c, h, edges):
@@ -89,7 +90,8 @@ def test_ece_is_the_mean_gap_of_the_bins(rng, dtype, shape, bins):
 
 def test_classwise(case):
     y, p = case
-    columns = [(p, y)] if p.ndim == 1 else [(p[:, k], (y == k) * 1) for k in range(p.shape[1])]
+    q = p if p.ndim == 2 else np.column_stack([1 - p, p])
+    columns = [(q[:, k], (y == k) * 1) for k in range(q.shape[1])]
     fixed = [weighted_gap(loop_bins(c, h, EDGES), len(y)) for c, h in columns]
     mass = [weighted_gap(rank_bins(c, h, 15), len(y)) for c, h in columns]
     assert metrics.classwise_ece(y, p) == pytest.approx(np.mean(fixed), abs=1e-12)
@@ -127,7 +129,7 @@ def test_debiasing_removes_the_bias():
     for _ in range(200):
         c = rng.random(300)
         y = (rng.random(300) < c).astype(int)
-        b = metrics.equal_mass_reliability(y, c)
+        b = metrics.equal_mass_reliability(y, confidence=c)
         gap2 = np.sum(b.share * b.gap**2)
         plug.append(gap2)
         debiased.append(gap2 - np.sum(b.share * b.accuracy * (1 - b.accuracy) / (b.counts - 1)))

@@ -89,9 +89,11 @@ def test_fewer_samples_than_bins(metric, rng):
 def test_ties_on_edges_are_decided_alike_in_both_precisions():
     c = np.linspace(0, 1, 16)
     y = (np.arange(16) % 2).astype(int)
-    assert metrics.ece(y, c.astype(np.float32)) == pytest.approx(metrics.ece(y, c), abs=1e-7)
-    counts = metrics.reliability(y, c.astype(np.float32)).counts
-    np.testing.assert_array_equal(counts, metrics.reliability(y, c).counts)
+    single = c.astype(np.float32)
+    expected = pytest.approx(metrics.ece(y, confidence=c), abs=1e-7)
+    assert metrics.ece(y, confidence=single) == expected
+    counts = metrics.reliability(y, confidence=single).counts
+    np.testing.assert_array_equal(counts, metrics.reliability(y, confidence=c).counts)
 
 
 def test_a_class_absent_from_the_labels_still_counts(rng):

@@ -10,9 +10,10 @@ import pytest
 MODULES = [
     "focalcal._blocks",
     "focalcal.bins",
+    "focalcal.stats",
     *(
         f"focalcal.metrics.{name}"
-        for name in ("calibration", "resampling", "scores", "selective", "smooth", "streaming")
+        for name in ("calibration", "resampling", "sample", "scores", "selective", "smooth")
     ),
     "focalcal.metrics.summary",
 ]

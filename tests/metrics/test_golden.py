@@ -31,8 +31,10 @@ def test_top1_files(shared_data, net, expected):
     with np.load(shared_data / "logits" / "markus93_top1_5nets_hollance.npz") as f:
         correct = f[f"{net}__label"] == f[f"{net}__pred"]
         confidence = f[f"{net}__conf"]
-    assert metrics.ece(correct, confidence) == pytest.approx(expected, abs=1e-7)
-    assert metrics.ece(correct, confidence.astype(np.float64)) == pytest.approx(expected, abs=1e-7)
+    assert metrics.ece(correct, confidence=confidence) == pytest.approx(expected, abs=1e-7)
+    assert metrics.ece(correct, confidence=confidence.astype(np.float64)) == pytest.approx(
+        expected, abs=1e-7
+    )
 
 
 @pytest.mark.parametrize(

@@ -55,8 +55,8 @@ def test_decomposition_adds_up_and_has_its_parts(case):
     assert d.brier == metrics.brier(y, p)
     assert d.calibration + d.refinement == pytest.approx(d.brier, abs=1e-14)
     assert d.refinement == pytest.approx(d.uncertainty - d.resolution + d.within_bin, abs=1e-14)
-    columns = [p] if p.ndim == 1 else list(p.T)
-    hot = [y] if p.ndim == 1 else [(y == k).astype(float) for k in range(p.shape[1])]
+    q, scale = two_columns(p), 0.5 if p.ndim == 1 else 1.0
+    columns, hot = list(q.T), [(y == k).astype(float) for k in range(q.shape[1])]
     calibration = resolution = uncertainty = 0.0
     for c, h in zip(columns, hot):
         uncertainty += h.mean() * (1 - h.mean())
@@ -65,16 +65,16 @@ def test_decomposition_adds_up_and_has_its_parts(case):
             if inside.any():
                 calibration += inside.mean() * (c[inside].mean() - h[inside].mean()) ** 2
                 resolution += inside.mean() * (h[inside].mean() - h.mean()) ** 2
-    assert d.calibration == pytest.approx(calibration, abs=1e-12)
-    assert d.resolution == pytest.approx(resolution, abs=1e-12)
-    assert d.uncertainty == pytest.approx(uncertainty, abs=1e-12)
+    assert d.calibration == pytest.approx(calibration * scale, abs=1e-12)
+    assert d.resolution == pytest.approx(resolution * scale, abs=1e-12)
+    assert d.uncertainty == pytest.approx(uncertainty * scale, abs=1e-12)
 
 
 def test_decomposition_of_constant_bins_has_nothing_within():
     # Murphy's identity is exact when every bin holds one probability.
     y = np.array([0, 1, 1, 0, 1, 1])
     p = np.array([0.25, 0.25, 0.75, 0.75, 0.75, 0.75])
-    d = metrics.brier_decomposition(y, p, bins=4)
+    d = metrics.brier_decomposition(y, confidence=p, bins=4)
     assert d.within_bin == pytest.approx(0, abs=1e-15)
     assert d.calibration == pytest.approx((2 * 0.25**2) / 6)
 

@@ -13,7 +13,8 @@ from focalcal.errors import InputError
 
 
 def top(y, p):
-    return (p, y) if p.ndim == 1 else (p.max(axis=1), (p.argmax(axis=1) == y).astype(int))
+    p = p if p.ndim == 2 else np.column_stack([1 - p, p])
+    return p.max(axis=1), (p.argmax(axis=1) == y).astype(int)
 
 
 def test_auroc_against_scikit_learn(case, rng):
@@ -27,7 +28,7 @@ def test_auroc_against_scikit_learn(case, rng):
 
 @pytest.mark.parametrize("y", [[1, 1], [0, 0]])
 def test_auroc_needs_both_kinds(y):
-    assert np.isnan(metrics.auroc_of_confidence(y, [0.3, 0.8]))
+    assert np.isnan(metrics.auroc_of_confidence(y, confidence=[0.3, 0.8]))
 
 
 def mean_over_orders(c, h):
@@ -51,13 +52,13 @@ def mean_over_orders(c, h):
     ],
 )
 def test_aurc_is_the_mean_over_tie_orders(c, h):
-    assert metrics.aurc(h, c) == pytest.approx(mean_over_orders(c, h), abs=1e-14)
+    assert metrics.aurc(h, confidence=c) == pytest.approx(mean_over_orders(c, h), abs=1e-14)
 
 
 def test_aurc_takes_real_weights_continuously():
     h, c = [1, 0, 1, 0], [0.9, 0.6, 0.6, 0.2]
-    whole = metrics.aurc(h, c, sample_weight=[1, 2, 1, 3])
-    near = metrics.aurc(h, c, sample_weight=[1, 2 + 1e-9, 1, 3])
+    whole = metrics.aurc(h, confidence=c, sample_weight=[1, 2, 1, 3])
+    near = metrics.aurc(h, confidence=c, sample_weight=[1, 2 + 1e-9, 1, 3])
     assert near == pytest.approx(whole, abs=1e-8)
 
 

@@ -30,16 +30,16 @@ def test_against_the_definition(seed, power):
     rng = np.random.default_rng(seed)
     f = rng.random(80) if seed % 2 else rng.beta(8, 1, size=80)
     y = (rng.random(80) < f**power).astype(int)
-    assert metrics.smooth_ece(y, f) == pytest.approx(brute_force(y, f), abs=2e-6)
+    assert metrics.smooth_ece(y, confidence=f) == pytest.approx(brute_force(y, f), abs=2e-6)
 
 
 def test_ends_ties_and_weights():
     f = np.array([0.0, 0.0, 1.0, 1.0, 1.0, 0.3, 0.3])
     y = np.array([1, 0, 1, 0, 1, 0, 1])
     w = np.array([1.0, 2.0, 0.5, 1.0, 3.0, 1.0, 0.0])
-    assert metrics.smooth_ece(y, f) == pytest.approx(brute_force(y, f), abs=2e-6)
+    assert metrics.smooth_ece(y, confidence=f) == pytest.approx(brute_force(y, f), abs=2e-6)
     expected = brute_force(y, f, w)
-    assert metrics.smooth_ece(y, f, sample_weight=w) == pytest.approx(expected, abs=2e-6)
+    assert metrics.smooth_ece(y, confidence=f, sample_weight=w) == pytest.approx(expected, abs=2e-6)
 
 
 def test_small_errors_refine_the_grid(rng):
@@ -47,7 +47,7 @@ def test_small_errors_refine_the_grid(rng):
     f = np.full(10_000, 0.5)
     y = np.zeros(10_000, dtype=int)
     y[:5003] = 1
-    assert metrics.smooth_ece(y, f) == pytest.approx(3e-4, rel=1e-3)
+    assert metrics.smooth_ece(y, confidence=f) == pytest.approx(3e-4, rel=1e-3)
 
 
 def test_perfect_predictions_have_no_error():

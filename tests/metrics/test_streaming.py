@@ -11,7 +11,7 @@ from focalcal import metrics
 from focalcal.errors import FileFormatError, InputError
 from focalcal.metrics import CalibrationStats
 
-BOUNDED = ("adaptive_ece", "ks_error", "auroc_of_confidence", "smooth_ece")
+BOUNDED = ("adaptive_ece", "ks_error", "auroc_of_confidence", "smooth_ece", "aurc")
 
 
 def stats_of(y, p, w=None, **options):
@@ -123,8 +123,8 @@ def test_state_does_not_grow(rng, draw):
     size = len(stats.to_json())
     y, p = draw(rng, 20_000, 10)
     stats.update(y, p)
-    arrays = [getattr(b, part) for b in stats._tables().values() for part in ("counts",)]
-    assert sum(a.size for a in arrays) == 15 + 150 + stats._fine.counts.size
+    sizes = [b.counts.size for b in stats.tables().values()]
+    assert sum(sizes) == 15 + 150 + stats.fine.counts.size
     assert len(stats.to_json()) < 12 * size
 
 
@@ -170,7 +170,7 @@ def change_sums(value):
         (lambda s: "not json", "expected JSON"),
         (lambda s: "[1]", "format"),
         (change(format="other"), "format"),
-        (change(version=99), "expected version 1, got 99"),
+        (change(version=99), "expected version 2, got 99"),
         (change(n=None), r"missing \['n'\]"),
         (change(more=1), r"unknown \['more'\]"),
         (change(n=-1), "whole number >= 0"),
@@ -180,11 +180,13 @@ def change_sums(value):
         (change(threshold="high"), "valid settings"),
         (change(bins=3), "shape"),
         (change(sums={}), "wrong fields in sums"),
-        (change(fixed=[]), "wrong fields in fixed"),
-        (change_sums(float("nan")), "finite numbers >= 0 in sums.brier"),
-        (change_sums(-1.0), "finite numbers >= 0 in sums.brier"),
+        (change(top=[]), "wrong fields in top"),
+        (change_sums([0.0, float("nan")]), "finite numbers >= 0 in sums.brier"),
+        (change_sums([0.0, -1.0]), "finite numbers >= 0 in sums.brier"),
         (change_sums("x"), "expected numbers in sums.brier"),
         (change_sums([1.0]), "shape"),
+        (change(kind="other"), "valid settings"),
+        (change(kind="event"), "valid settings"),
     ],
 )
 def test_damaged_json_is_refused(edit, message):

@@ -9,7 +9,7 @@ import pytest
 
 from focalcal import metrics
 from focalcal.errors import InputError
-from focalcal.metrics.summary import estimate
+from focalcal.metrics.intervals import bootstrap_interval
 
 FLOATS = (
     "accuracy",
@@ -35,7 +35,7 @@ def test_has_every_metric_with_its_value(case):
     y, p = case
     e = metrics.evaluate(y, p, resamples=40)
     assert e.n == len(y)
-    assert e.n_classes == (1 if p.ndim == 1 else p.shape[1])
+    assert e.n_classes == (2 if p.ndim == 1 else p.shape[1])
     for name in FLOATS:
         expected = getattr(metrics, name)(y, p)
         assert e[name].value == pytest.approx(expected, abs=1e-7), name
@@ -47,8 +47,10 @@ def test_has_every_metric_with_its_value(case):
     assert e.test.ece == e["ece"].value
     np.testing.assert_allclose(e.reliability.counts, metrics.reliability(y, p).counts)
     for m in e.metrics.values():
-        if np.isfinite(m.value):
+        if np.isfinite(m.low):
             assert m.low <= m.value <= m.high
+    assert np.isnan(e["mce"].low)
+    assert metrics.METRICS["mce"].why
 
 
 def test_json_is_strict_and_complete():
@@ -72,26 +74,26 @@ def test_intervals_cover():
 
     y, c = draw(500_000)
     names = ("brier", "nll", "ece", "confidence_gap", "ks_error")
-    truth = {name: getattr(metrics, name)(y, c) for name in names}
+    truth = {name: getattr(metrics, name)(y, confidence=c) for name in names}
     held = dict.fromkeys(names, 0)
     rounds = 100
     for _ in range(rounds):
         y, c = draw(1000)
-        draws = metrics.bootstrap(y, c, names, resamples=200)
+        draws = metrics.bootstrap(y, None, names, confidence=c, resamples=200)
         for name in names:
-            value = getattr(metrics, name)(y, c)
-            e = estimate(name, value, draws[name], 0.95, 1000)
-            held[name] += e.low <= truth[name] <= e.high
+            value = getattr(metrics, name)(y, confidence=c)
+            low, high = bootstrap_interval(metrics.METRICS[name], value, draws[name], 0.95)
+            held[name] += low <= truth[name] <= high
     # Binomial(100, .95) is below 86 once in 10,000.
     assert min(held.values()) >= 86, held
 
 
 def test_errors_of_calibrated_data_reach_zero(rng):
     c = rng.random(400)
-    e = metrics.evaluate((rng.random(400) < c).astype(int), c, resamples=99)
+    e = metrics.evaluate((rng.random(400) < c).astype(int), confidence=c, resamples=99)
     assert e.test.p_value > 0.05
     assert e["ece"].low == e["smooth_ece"].low == 0
-    off = metrics.evaluate((rng.random(400) < c**3).astype(int), c, resamples=99)
+    off = metrics.evaluate((rng.random(400) < c**3).astype(int), confidence=c, resamples=99)
     assert off.test.p_value == 0.01
     assert off["ece"].low > 0
 
@@ -103,13 +105,13 @@ def test_level_of_the_test():
     for seed in range(150):
         c = rng.random(300)
         y = (rng.random(300) < c).astype(int)
-        p_values.append(metrics.calibration_test(y, c, resamples=99, seed=seed).p_value)
+        p_values.append(metrics.calibration_test(y, confidence=c, resamples=99, seed=seed).p_value)
     p_values = np.array(p_values)
     assert 0.01 < np.mean(p_values <= 0.1) < 0.2
     assert 0.4 < p_values.mean() < 0.6
     c = 0.5 + rng.random(300) / 2
     y = (rng.random(300) < c - 0.15).astype(int)
-    test = metrics.calibration_test(y, c, resamples=99)
+    test = metrics.calibration_test(y, confidence=c, resamples=99)
     assert test.p_value == 0.01
     assert test.expected_ece < test.ece
 

@@ -4,13 +4,13 @@ import json
 
 import numpy as np
 import pytest
+from focalcal.scale._logits import LogitStats
 
 from focalcal import metrics
 from focalcal.calibrators._newton import log_sum
 from focalcal.metrics import CalibrationStats
 from focalcal.predictions import Predictions
 from focalcal.scale import Source, statistics
-from focalcal.scale._logits import LogitStats
 from focalcal.scale.evaluation import merge_statistics
 
 from .conftest import ROWS

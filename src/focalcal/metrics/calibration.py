@@ -50,8 +50,8 @@ def ece(s: CalibrationStats) -> Any:
 def adaptive_ece(s: CalibrationStats) -> Any:
     """ECE with bins of equal mass. Equal confidences share a bin.
 
-    >>> round(adaptive_ece([1, 0, 1, 0], [0.9, 0.8, 0.6, 0.55], bins=2), 3)
-    0.25
+    >>> round(adaptive_ece([1, 0, 1, 0], [0.9, 0.8, 0.6, 0.55], bins=2), 4)
+    0.2125
 
     Nguyen & O'Connor 2015; Mukhoti et al. 2020 (AdaECE).
     """

@@ -4,20 +4,11 @@ from __future__ import annotations
 
 import os
 import threading
-from concurrent.futures import ThreadPoolExecutor
 
-import numpy as np
 import pytest
 
 from focalcal import _blocks
-from focalcal._blocks import (
-    available_cores,
-    keep_memory,
-    map_blocks,
-    one_thread,
-    scratch,
-    sum_of_squares,
-)
+from focalcal._blocks import available_cores, map_blocks, one_thread
 
 
 @pytest.mark.parametrize(("n", "size"), [(0, 4), (1, 4), (4, 4), (10, 4), (1000, 7)])
@@ -77,28 +68,3 @@ def test_threads_start_again_after_a_fork(monkeypatch):
     if child == 0:
         os._exit(0 if map_blocks(lambda s: s.start, 100, 10) == expected else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-
-
-def test_scratch_is_given_again_to_the_same_thread_only():
-    first = scratch("a", (3, 4), np.float32)
-    assert first.shape == (3, 4)
-    assert first.dtype == np.float32
-    assert np.shares_memory(first, scratch("a", (5,), bool))
-    assert not np.shares_memory(first, scratch("b", (3, 4), np.float32))
-    with ThreadPoolExecutor(1) as pool:
-        assert not np.shares_memory(first, pool.submit(scratch, "a", (2,), np.int8).result())
-    assert scratch("a", (100, 100), np.float64).size == 10_000
-
-
-@pytest.mark.parametrize("n", [0, 1, 8_191, 8_192, 20_000])
-def test_sum_of_squares(n, rng):
-    x = rng.normal(size=n)
-    assert sum_of_squares(x) == pytest.approx(float((x**2).sum()), rel=1e-12)
-    assert sum_of_squares(np.append(x, 1e200)) == np.inf
-
-
-def test_memory_is_asked_for_once():
-    keep_memory.cache_clear()
-    keep_memory()
-    keep_memory()
-    assert keep_memory.cache_info().misses == 1

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
+import json
+import sys
 from itertools import pairwise
 from pathlib import Path
 from typing import ClassVar
@@ -9,21 +12,18 @@ from typing import ClassVar
 import numpy as np
 import pytest
 from sklearn.base import clone
+from typer.testing import CliRunner
 
 from focalcal import bins as _bins
 from focalcal import metrics
 from focalcal._arrays import log_softmax, namespace
 from focalcal.calibrators import METHODS, load, make
 from focalcal.calibrators.base import Calibrator
+from focalcal.cli import app
 from focalcal.errors import InputError
+from focalcal.predictions import Predictions
 
 GUIDE = (Path(__file__).resolve().parents[1] / "CONTRIBUTING.md").read_text()
-
-
-def underconfidence(y_true, y_prob, *, sample_weight=None):
-    """A metric: by how much the bins' accuracy exceeds their confidence, on average."""
-    b = metrics.reliability(y_true, y_prob, sample_weight=sample_weight)
-    return float(np.nansum(b.share * np.maximum(b.accuracy - b.mean_confidence, 0)))
 
 
 class PriorShift(Calibrator):
@@ -69,17 +69,89 @@ def test_the_guide_names_what_this_test_follows():
         assert part in GUIDE
 
 
-def test_a_metric(rng):
-    p = rng.uniform(0.5, 1, 200)
-    y = (rng.random(200) < p**0.3).astype(int)
+METRIC = '''
+"""Two metrics: one of bins, one of a sum of its own."""
+import numpy as np
+from focalcal.metrics import metric
+
+@metric("under-confidence")
+def underconfidence(s):
+    """Mean excess of the bins' accuracy over their confidence."""
+    b = s.top
+    return np.maximum(b.correct_sums - b.confidence_sums, 0).sum(axis=-1) / s.total
+
+@metric(
+    "squared log-loss", unit="", range=(0, np.inf), needs=("sums",),
+    sums={"squared_nll": lambda c, threshold: c.nll**2},
+)
+def squared_nll(s):
+    """Mean of (ln p_y)^2."""
+    return s.mean("squared_nll")
+'''
+
+
+@pytest.fixture
+def declared(tmp_path, monkeypatch):
+    """The module of METRIC, imported from a file of its own; its declarations are undone."""
+    from focalcal import stats
+
+    (tmp_path / "own_metric.py").write_text(METRIC)
+    monkeypatch.syspath_prepend(tmp_path)
+    known = set(metrics.METRICS), set(stats.SUMS)
+    yield importlib.import_module("own_metric")
+    sys.modules.pop("own_metric")
+    for registry, names in zip((metrics.METRICS, stats.SUMS), known):
+        for name in set(registry) - names:
+            del registry[name]
+
+
+def test_a_metric_is_one_declaration_in_one_file(declared, data, tmp_path):
+    """evaluate, JSON, terminal, report, streaming, merging, JSON of the statistics and Dask."""
+    z, y = data
+    p = np.exp(log_softmax(z))
     edges = _bins.equal_width_edges(15)
-    inside = [(p > lo) & (p <= hi) for lo, hi in pairwise(edges)]
-    expected = sum(max(0.0, y[i].sum() - p[i].sum()) for i in inside) / 200
-    assert underconfidence(y, p) == pytest.approx(expected)
-    w = rng.integers(1, 4, 200)
-    repeated = underconfidence(np.repeat(y, w), np.repeat(p, w))
-    assert underconfidence(y, p, sample_weight=w) == pytest.approx(repeated)
-    assert underconfidence([1], [0.9]) == pytest.approx(0.1)
+    c, right = p.max(axis=1), p.argmax(axis=1) == y
+    inside = [(c > lo) & (c <= hi) for lo, hi in pairwise(edges)]
+    expected = {
+        "underconfidence": sum(max(0.0, right[i].sum() - c[i].sum()) for i in inside) / len(y),
+        "squared_nll": np.mean(np.log(p[np.arange(len(y)), y]) ** 2),
+    }
+    predictions = Predictions(logits=z, labels=y)
+    predictions.save(tmp_path / "p.npz")
+    predictions.save(tmp_path / "p.parquet")
+    e = metrics.evaluate(predictions, resamples=50)
+    halves = [metrics.CalibrationStats(3).update(y[i::2], logits=z[i::2]) for i in (0, 1)]
+    merged = metrics.CalibrationStats.from_json(halves[0].merge(halves[1]).to_json()).compute()
+    run = CliRunner().invoke
+    printed = json.loads(run(app, ["evaluate", str(tmp_path / "p.npz"), "--json"]).stdout)
+    table = run(app, ["evaluate", str(tmp_path / "p.npz"), "--resamples", "20"]).stdout
+    at_scale = ["evaluate", str(tmp_path / "p.parquet"), "--json", "--engine"]
+    engines = [json.loads(run(app, [*at_scale, name]).stdout) for name in ("stream", "dask")]
+    listed = run(app, ["methods", "--metrics"]).stdout
+    for name, value in expected.items():
+        assert getattr(declared, name)(y, p) == pytest.approx(value)
+        assert e[name].value == pytest.approx(value)
+        assert e[name].low <= value <= e[name].high
+        assert merged[name].value == pytest.approx(value)
+        for found in (printed, *engines):
+            assert found["metrics"][name]["value"] == pytest.approx(value)
+        assert metrics.METRICS[name].title in table
+        assert name in listed
+
+
+def test_a_metric_shows_in_the_report(declared, data):
+    from focalcal.report import rows
+
+    assert [m.name for m in rows.columns()][-2:] == ["underconfidence", "squared_nll"]
+    assert "under-confidence, %" in map(rows.title, rows.columns())
+
+
+def test_weights_equal_repetition(declared, data):
+    z, y = data
+    w = np.random.default_rng(1).integers(1, 4, len(y))
+    for metric in (declared.underconfidence, declared.squared_nll):
+        repeated = metric(np.repeat(y, w), logits=np.repeat(z, w, axis=0))
+        assert metric(y, logits=z, sample_weight=w) == pytest.approx(repeated)
 
 
 def test_a_calibrator_keeps_the_contract(registered, data, tmp_path):

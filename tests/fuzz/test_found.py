@@ -134,7 +134,8 @@ def test_parquet_metadata_that_is_no_text(problem, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("field", "value"), [("right", 9.0), ("high", 3.0), ("zero_right", 2.5), ("weight", 7.0)]
+    ("field", "value"),
+    [("weight", [0, 9.0]), ("high", [3.0, 0]), ("zero", [0, 2.5]), ("weight", [1.0, 1.0])],
 )
 def test_statistics_that_contradict_themselves(field, value):
     """An accuracy of 3 and an error of −2 came out."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import copy
 from functools import partial
+from typing import Any
 
 from focalcal import kernels
 from focalcal.columns import read
 from focalcal.metrics import CalibrationStats
 from focalcal.scale.engines import Engine, Progress, StreamEngine
 from focalcal.scale.source import Partition, Source
+from focalcal.stats import SUMS
 
 
 def statistics(
@@ -26,12 +28,17 @@ def statistics(
     """
     engine = engine or StreamEngine()
     quick = kernels.fast(source.n * source.n_classes)
-    function = partial(partition_statistics, bins=bins, quick=quick)
+    # Sums that a metric's declaration added are unknown to the processes of a cluster.
+    own = {name: f for name, f in SUMS.items() if f.__module__ != SUMS["weight"].__module__}
+    function = partial(partition_statistics, bins=bins, quick=quick, sums=own)
     return engine.map_reduce(function, source.partitions, merge_statistics, progress)
 
 
-def partition_statistics(partition: Partition, bins: int, quick: bool) -> CalibrationStats:
-    """The statistics of one row group, by compiled loops if `quick`."""
+def partition_statistics(
+    partition: Partition, bins: int, quick: bool, sums: dict[str, Any]
+) -> CalibrationStats:
+    """The statistics of one row group, by compiled loops if `quick`, with further `sums`."""
+    SUMS.update(sums)
     stats = None
     for batch in partition.batches():
         data = read(batch, quick=quick and kernels.numba_module() is not None)

@@ -13,7 +13,8 @@ from typer.testing import CliRunner
 from focalcal import metrics
 from focalcal.bins import bin_samples, equal_width_edges
 from focalcal.cli import app
-from focalcal.cli.evaluate import ROWS, reliability_sketch
+from focalcal.cli.evaluate import reliability_sketch
+from focalcal.metrics import METRICS
 
 runner = CliRunner()
 
@@ -41,8 +42,8 @@ def test_json_equals_the_library(file):
 def test_table_names_every_metric_and_gives_a_verdict(file):
     result = runner.invoke(app, ["evaluate", str(file), "--resamples", "20"])
     assert result.exit_code == 0
-    for _, name, _ in ROWS:
-        assert name in result.stdout
+    for m in filter(lambda m: m.show, METRICS.values()):
+        assert m.title in result.stdout
     assert "over-confident by" in result.stdout
 
 

@@ -33,7 +33,7 @@ def test_evaluate_takes_columns_and_frames(library, table):
         assert found[name].value == pytest.approx(estimate.value, rel=1e-12), name
     correct = library.Series((probs.argmax(1) == y).tolist())
     confidence = library.Series(probs.max(1).tolist())
-    assert metrics.ece(correct, confidence) == pytest.approx(metrics.ece(y, probs))
+    assert metrics.ece(correct, confidence=confidence) == pytest.approx(metrics.ece(y, probs))
 
 
 def test_calibrators_take_frames(library, table):

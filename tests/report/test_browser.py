@@ -75,7 +75,7 @@ def test_sorting_by_click_and_by_key(browser, file, data):
     page, _ = visit(browser, file)
     head = page.locator("#m0-table thead button", has_text="Brier")
     cells = (
-        "[...document.querySelectorAll('#m0-table tbody tr')].map(r => +r.cells[6].dataset.value)"
+        "[...document.querySelectorAll('#m0-table tbody tr')].map(r => +r.cells[3].dataset.value)"
     )
     head.click()
     own = sorted(m.evaluation["brier"].value for m in data.models[0].methods)

@@ -197,7 +197,7 @@ BAD = {
     "no classes": ([0, 1], np.zeros((2, 0)), "N >= 1"),
     "cube": ([0, 1], np.full((2, 2, 2), 0.5), "shape"),
     "objects": ([0], np.array([[None, 0.5]], dtype=object), "dtype object"),
-    "text": (["a"], [[0.5, 0.5]], "expected numbers in y_true"),
+    "text": (["a"], [[0.5, 0.5]], "expected 2 different y_true, one per class"),
     "complex": ([0], np.array([[0.5 + 0j, 0.5]]), "expected numbers in y_prob"),
 }
 

@@ -55,12 +55,6 @@ def test_the_guarantee_holds_in_simulations(population, goal, value, most):
     assert broken / runs <= 0.17
 
 
-def test_binomial_tail_equals_scipy():
-    hits, n = np.arange(0, 41), 40
-    expected = stats.binom.cdf(hits, n, 0.13)
-    np.testing.assert_allclose(decisions._binomial_cdf(hits, n, 0.13), expected, rtol=1e-12)
-
-
 def test_max_error_is_the_lowest_threshold_that_passes_the_binomial_test(rng):
     confidence, wrong = draw(rng, 600)
     found = decisions.choose(confidence, wrong, "max_error", 0.05, 0.95)
@@ -108,13 +102,6 @@ def test_all_or_nothing():
     assert never.guarantee.startswith("none")
     few = decisions.choose(np.full(20, 0.9), np.zeros(20, bool), "max_error", 0.01)
     assert not few.found  # 20 samples without an error cannot show 1 %
-
-
-def test_clopper_pearson_equals_scipy():
-    for hits, n in [(0, 7), (3, 7), (7, 7)]:
-        low, high = stats.binomtest(hits, n).proportion_ci(0.9, "exact")
-        found = decisions.proportion(hits, n, 0.9)
-        assert (found.low, found.high) == pytest.approx((low, high))
 
 
 def test_threshold_reads_probabilities_of_every_shape(rng):

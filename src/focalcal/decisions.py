@@ -17,6 +17,7 @@ from focalcal._arrays import to_numpy
 from focalcal._checks import check_labels, check_probs
 from focalcal.errors import InputError
 from focalcal.metrics import Estimate
+from focalcal.metrics.proportion import binomial_cdf, most_hits, proportion
 
 ASK = -1
 """The decision to ask a person."""
@@ -137,11 +138,9 @@ def choose(
     if goal == "target_accuracy":
         k = _most_at_accuracy(errors, kept, 1 - value, 1 - level)
     elif goal == "max_error":
-        fits = _binomial_cdf(errors[kept], n, value) <= 1 - level
-        k = int(kept[fits].max(initial=0))
+        k = int(kept[errors[kept] <= most_hits(n, value, 1 - level)].max(initial=0))
     else:
-        fits = _binomial_cdf(n - kept, n, value) <= 1 - level
-        k = int(kept[fits].min(initial=n + 1))
+        k = int(kept[n - kept <= most_hits(n, value, 1 - level)].min(initial=n + 1))
     if k == 0 or k > n:
         at, k = math.inf, 0
     elif k == n:
@@ -165,7 +164,7 @@ def _most_at_accuracy(errors: np.ndarray, kept: np.ndarray, most: float, alpha: 
     fewest = math.ceil(math.log(alpha / STEPS) / math.log1p(-most))  # that pass without an error
     ranks = np.unique(np.geomspace(min(fewest, n), n, STEPS).astype(int))
     counts = kept[ranks]
-    p_values = np.where(counts > 0, _binomial_cdf(errors[counts], counts, most), 1.0)
+    p_values = np.where(counts > 0, binomial_cdf(errors[counts], counts, most), 1.0)
     best, available = 0, 0.0
     for k, p in zip(counts.tolist(), p_values.tolist()):
         available += alpha / len(ranks)
@@ -244,18 +243,6 @@ def decide(
     return np.where(asked, ASK, chosen)
 
 
-def proportion(hits: int, n: int, level: float) -> Estimate:
-    """hits of n with its Clopper–Pearson interval; NaN for n = 0."""
-    from scipy.special import betaincinv
-
-    if n == 0:
-        return Estimate(math.nan, math.nan, math.nan, 0)
-    hits, tail = int(hits), (1 - level) / 2
-    low = float(betaincinv(hits, n - hits + 1, tail)) if hits > 0 else 0.0
-    high = float(betaincinv(hits + 1, n - hits, 1 - tail)) if hits < n else 1.0
-    return Estimate(hits / n, low, high, n)
-
-
 def _mean(values: np.ndarray, level: float) -> Estimate:
     from scipy.special import ndtri
 
@@ -264,15 +251,6 @@ def _mean(values: np.ndarray, level: float) -> Estimate:
         return Estimate(value, math.nan, math.nan, n)
     half = float(ndtri((1 + level) / 2)) * float(values.std(ddof=1)) / math.sqrt(n)
     return Estimate(value, value - half, value + half, n)
-
-
-def _binomial_cdf(hits: Any, n: Any, p: float) -> np.ndarray:
-    """P(Bin(n, p) ≤ hits)."""
-    from scipy.special import betainc
-
-    hits, n = np.broadcast_arrays(hits, n)
-    below = hits < n
-    return np.where(below, betainc(np.where(below, n - hits, 1), hits + 1.0, 1 - p), 1.0)
 
 
 def _cost_table(costs: Any, abstain_cost: float | None, n_classes: int) -> np.ndarray:

@@ -27,6 +27,8 @@ COMMANDS = (
     "fit",
     "apply",
     "decide",
+    "compare",
+    "monitor",
     "methods",
     "report",
     "show",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from focalcal.cli import _console, _inputs
+from focalcal.cli import _console, _inputs, _slices
 from focalcal.errors import FitWarning, InputError
 
 if TYPE_CHECKING:
@@ -55,21 +55,34 @@ def opened(
 
 
 def evaluate(
-    file: Path, engine: str | None, scheduler: str | None, *, bins: int, json: bool, **keys: Any
+    file: Path,
+    engine: str | None,
+    scheduler: str | None,
+    *,
+    bins: int,
+    json: bool,
+    by: list[str] | None = None,
+    **keys: Any,
 ) -> None:
     """Measure in one pass and print values with the bounds of those that are not exact."""
-    from focalcal.scale import statistics
+    from focalcal import scale
+    from focalcal.metrics.slicing import of_statistics
 
     with (
-        opened(file, engine, scheduler, **keys) as (source, running),
+        opened(file, engine, scheduler, extra=by or (), **keys) as (source, running),
         _console.progress("reading") as tick,
     ):
-        result = statistics(source, running, bins=bins, progress=tick).compute()
+        if by:
+            found = scale.statistics_by(source, running, bins=bins, progress=tick)
+        else:
+            result = scale.statistics(source, running, bins=bins, progress=tick).compute()
         passes, files = running.passes, len(source.paths)
-    if json:
+    if by:
+        _slices.show(of_statistics(found), file.name, json=json)
+    elif json:
         _console.print_json(_record(result, passes, files))
-        return
-    _show(result, file.name, passes, files)
+    else:
+        _show(result, file.name, passes, files)
 
 
 def fit(

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from focalcal.cli import _console
+from focalcal.cli import _console, _inputs
 from focalcal.errors import FileFormatError, InputError
 
 if TYPE_CHECKING:
     from focalcal.decisions import Cost, Threshold
     from focalcal.metrics import Estimate
 
-EPILOG = "Example: focalcal decide calibrated.npz --target-accuracy 0.99"
+EPILOG = f"Example: focalcal decide calibrated.npz --target-accuracy 0.99. {_inputs.LAYOUTS}"
 
 
 def register(app: typer.Typer) -> None:
@@ -25,6 +25,7 @@ def register(app: typer.Typer) -> None:
 
 def decide(
     file: Annotated[Path, typer.Argument(help="Labelled predictions that nothing was fitted on.")],
+    inputs: _inputs.Inputs,
     target_accuracy: Annotated[
         float | None, typer.Option(help="Least accuracy of what is decided alone.")
     ] = None,
@@ -44,15 +45,11 @@ def decide(
     save: Annotated[
         bool, typer.Option("--save", help="Save the threshold in the calibrator file.")
     ] = False,
-    logits_key: _console.LogitsKey = None,
-    probs_key: _console.ProbsKey = None,
-    labels_key: _console.LabelsKey = None,
     floor: _console.Floor = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
     """Choose the confidence from which to decide alone, for a goal or for costs."""
     from focalcal import calibrators, decisions
-    from focalcal.predictions import Predictions
 
     goals = {
         "target_accuracy": target_accuracy,
@@ -69,12 +66,10 @@ def decide(
         )
     if save and (calibrator is None or priced):
         raise InputError("expected --save with --calibrator and a goal that gives a threshold")
-    given = Predictions.load(
-        file, logits_key=logits_key, probs_key=probs_key, labels_key=labels_key
-    )
+    fitted = None if calibrator is None else calibrators.load(calibrator)
+    given = inputs.predictions(file, classes=getattr(fitted, "class_names_", None))
     if given.task == "multilabel":
         raise InputError("expected a single-label task, got multilabel; decide label by label")
-    fitted = None if calibrator is None else calibrators.load(calibrator)
     probs = (
         given.probabilities() if fitted is None else fitted.predict_proba(given.as_logits(floor))
     )
@@ -117,7 +112,7 @@ def _print(result: Threshold | Cost, lines: list[str], json: bool) -> None:
     import dataclasses
 
     if json:
-        from focalcal.report.data import plain
+        from focalcal.metrics.summary import plain
 
         record = plain(dataclasses.asdict(result))
         if hasattr(result, "guarantee"):

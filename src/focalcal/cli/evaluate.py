@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from focalcal.cli import _console, _scale
+from focalcal.cli import _console, _scale, _slices
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -33,6 +33,10 @@ def evaluate(
         int | None, typer.Option(help="Bootstrap resamples behind the intervals.", min=2)
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the bootstrap.")] = 0,
+    by: Annotated[
+        list[str] | None,
+        typer.Option(help="Column to slice by, such as country; may be repeated."),
+    ] = None,
     engine: _scale.EngineOption = None,
     scheduler: _scale.SchedulerOption = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
@@ -43,12 +47,20 @@ def evaluate(
     """
     keys = {"logits_key": logits_key, "probs_key": probs_key, "labels_key": labels_key}
     if _scale.wanted(file, engine, scheduler):
-        _scale.evaluate(file, engine, scheduler, bins=bins, json=json, **keys)
+        settings = {"bins": bins, "json": json, "by": by}
+        _scale.evaluate(file, engine, scheduler, **settings, **keys)
         return
     from focalcal import metrics
     from focalcal.predictions import Predictions
 
     predictions = Predictions.load(file, **keys)
+    if by:
+        with _console.working("resampling every slice"):
+            sliced = metrics.evaluate_by(
+                predictions, by=by, bins=bins, resamples=resamples or 1000, seed=seed
+            )
+        _slices.show(sliced, file.name, json=json)
+        return
     with _console.progress("resampling") as tick:
         result = metrics.evaluate(
             predictions, bins=bins, resamples=resamples, seed=seed, progress=tick

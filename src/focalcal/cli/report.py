@@ -51,6 +51,9 @@ def report(
         int, typer.Option(help="Bootstrap resamples behind the intervals.", min=2)
     ] = 200,
     seed: Annotated[int, typer.Option(help="Seed of the bootstrap and the folds.")] = 0,
+    by: Annotated[
+        list[str] | None, typer.Option(help="Column of the test file to slice by.")
+    ] = None,
     floor: Annotated[
         float | None, typer.Option(help="Raise probabilities of 0 to this, such as 1e-12.")
     ] = None,
@@ -83,7 +86,12 @@ def report(
         )
     found = [_load(inputs, *each) for each in files]
     settings = reports.Settings(
-        methods=_listed(methods), bins=bins, resamples=resamples, seed=seed, floor=floor
+        methods=_listed(methods),
+        bins=bins,
+        resamples=resamples,
+        seed=seed,
+        floor=floor,
+        by=tuple(by or ()),
     )
     write_report(found, settings, output, format, as_json=json)
 

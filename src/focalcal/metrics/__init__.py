@@ -21,7 +21,9 @@ from focalcal.metrics.calibration import (
     reliability,
     rms_calibration_error,
 )
+from focalcal.metrics.comparison import Comparison, Difference, compare
 from focalcal.metrics.declare import METRICS, Metric, metric
+from focalcal.metrics.monitoring import BatchResult, Monitor
 from focalcal.metrics.resampling import bootstrap, resample, resample_pair
 from focalcal.metrics.sample import Sample, slices
 from focalcal.metrics.scores import (
@@ -47,6 +49,7 @@ from focalcal.metrics.selective import (
     high_confidence_share,
     risk_coverage,
 )
+from focalcal.metrics.slicing import Slice, SlicedEvaluation, evaluate_by
 from focalcal.metrics.smooth import smooth_ece
 from focalcal.metrics.streaming import Streamed, StreamedEvaluation
 from focalcal.metrics.summary import (
@@ -63,17 +66,23 @@ del _scores
 
 __all__ = [
     "METRICS",
+    "BatchResult",
     "BrierDecomposition",
     "CalibrationStats",
     "CalibrationTest",
+    "Comparison",
     "CorrectnessSplit",
+    "Difference",
     "Estimate",
     "Evaluation",
     "GroupMeans",
     "HighConfidence",
     "Metric",
+    "Monitor",
     "RiskCoverage",
     "Sample",
+    "Slice",
+    "SlicedEvaluation",
     "Streamed",
     "StreamedEvaluation",
     "accuracy",
@@ -88,6 +97,7 @@ __all__ = [
     "brier_refinement",
     "calibration_test",
     "classwise_ece",
+    "compare",
     "confidence_gap",
     "correctness_split",
     "debiased_ece",
@@ -95,6 +105,7 @@ __all__ = [
     "equal_mass_reliability",
     "error",
     "evaluate",
+    "evaluate_by",
     "evaluate_sample",
     "high_confidence",
     "high_confidence_accuracy",

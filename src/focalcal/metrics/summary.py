@@ -65,7 +65,7 @@ class Evaluation:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain lists, numbers and None (for a value that is undefined or infinite)."""
-        return _plain(dataclasses.asdict(self))
+        return plain(dataclasses.asdict(self))
 
     def to_json(self, indent: int | None = 2) -> str:
         return json.dumps(self.to_dict(), indent=indent, allow_nan=False, ensure_ascii=False)
@@ -212,11 +212,16 @@ def _ticker(progress: Callable[[float], None] | None, total: int) -> Callable[[i
     return tick
 
 
-def _plain(x: Any) -> Any:
+def plain(x: Any) -> Any:
+    """JSON-ready values: arrays and tuples become lists, NaN and infinity None."""
     if isinstance(x, dict):
-        return {key: _plain(value) for key, value in x.items()}
+        return {str(key): plain(value) for key, value in x.items()}
     if isinstance(x, np.ndarray):
-        return [_plain(value) for value in x.tolist()]
+        return plain(x.tolist())
+    if isinstance(x, list | tuple):
+        return [plain(value) for value in x]
+    if isinstance(x, np.generic):
+        return plain(x.item())
     if isinstance(x, float) and not math.isfinite(x):
         return None
     return x

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from focalcal.report import page
+from focalcal.report import answers, page
 from focalcal.report.data import ReportData
 from focalcal.report.figure import Figure, axis, label
 from focalcal.report.sentences import percent
@@ -42,7 +42,8 @@ def section(report: ReportData, drawn: list[Figure]) -> str:
         figure(report, "ece", "ECE, %", 100.0),
         figure(report, "nll", "NLL", 1.0),
     ]
-    return page.section("comparison", "Comparison", table, page.pair(made, drawn))
+    paired = answers.differences_table(report)
+    return page.section("comparison", "Comparison", table, page.pair(made, drawn), paired)
 
 
 def figure(report: ReportData, metric: str, title: str, scale: float) -> Figure:

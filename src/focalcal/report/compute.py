@@ -21,7 +21,7 @@ from focalcal.calibrators import Calibrator, persistence
 from focalcal.errors import FitWarning, InputError
 from focalcal.predictions import Predictions
 from focalcal.provenance import provenance
-from focalcal.report import sentences
+from focalcal.report import answers, sentences
 from focalcal.report.data import (
     Curve,
     MethodResult,
@@ -59,6 +59,7 @@ class Settings:
     level: float = 0.95
     seed: int = 0
     floor: float | None = None
+    by: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,17 +108,20 @@ def report(
     if not names or len(set(names)) < len(names):
         raise InputError(f"expected models with different names, got {', '.join(names) or 'none'}")
     started = time.perf_counter()
-    done = []
+    done, outputs = [], []
     for i, model in enumerate(models):
 
         def share(fraction: float, i: int = i) -> None:
             if progress is not None:
                 progress((i + fraction) / len(models))
 
-        done.append(_model_report(model, settings, share))
+        made, probs = _model_report(model, settings, share)
+        done.append(made)
+        outputs.append(probs)
     return ReportData(
         title=" / ".join(names) if len(names) < 4 else f"{len(names)} models",
         models=tuple(done),
+        differences=answers.differences(models, done, outputs, settings),
         verdict=sentences.overall_verdict(done),
         bins=settings.bins,
         level=settings.level,
@@ -128,7 +132,10 @@ def report(
     )
 
 
-def _model_report(model: Model, settings: Settings, progress: Progress) -> ModelReport:
+def _model_report(
+    model: Model, settings: Settings, progress: Progress
+) -> tuple[ModelReport, np.ndarray]:
+    """Everything about one model, and its test probabilities after calibration."""
     val, test = model.val, model.test
     _check(model)
     methods = _methods(settings.methods, val.n_classes)
@@ -163,10 +170,12 @@ def _model_report(model: Model, settings: Settings, progress: Progress) -> Model
         landscape=landscape(z, y, settings.bins, _gamma_and_temperature(fitted)),
         wrong=_wrong(labels, probs["identity"], probs[chosen], class_names),
         calibrator=persistence.to_dict(_named(fitted[chosen], val.class_names)),
+        thresholds=answers.thresholds(labels, probs[chosen], settings.level),
+        slices=answers.slices(test, labels, probs[chosen], settings),
         verdict="",
         warnings=_warnings(model),
     )
-    return dataclasses.replace(out, verdict=sentences.verdict(out))
+    return dataclasses.replace(out, verdict=sentences.verdict(out)), probs[chosen]
 
 
 def _named(calibrator: Calibrator, names: tuple[str, ...] | None) -> Calibrator:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 from typing import Any
 
 import numpy as np
 
 from focalcal.bins import Bins
-from focalcal.metrics import Evaluation
+from focalcal.decisions import Threshold
+from focalcal.metrics import Comparison, Evaluation, SlicedEvaluation
+from focalcal.metrics.summary import plain
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,7 +122,10 @@ class Source:
 
 @dataclasses.dataclass(frozen=True)
 class ModelReport:
-    """Everything about one model. `chosen` was picked on the validation set alone."""
+    """Everything about one model. `chosen` was picked on the validation set alone.
+
+    thresholds, slices: of the test set after calibration.
+    """
 
     name: str
     n_classes: int
@@ -135,6 +139,8 @@ class ModelReport:
     landscape: Landscape
     wrong: tuple[WrongSample, ...]
     calibrator: dict[str, Any]
+    thresholds: tuple[Threshold, ...]
+    slices: SlicedEvaluation | None
     verdict: str
     warnings: tuple[str, ...] = ()
 
@@ -143,11 +149,21 @@ class ModelReport:
 
 
 @dataclasses.dataclass(frozen=True)
+class ModelDifference:
+    """Two models after calibration on the same test samples; `second` has the lower NLL."""
+
+    first: str
+    second: str
+    comparison: Comparison
+
+
+@dataclasses.dataclass(frozen=True)
 class ReportData:
     """One or several models, measured in the same way."""
 
     title: str
     models: tuple[ModelReport, ...]
+    differences: tuple[ModelDifference, ...]
     verdict: str
     bins: int
     level: float
@@ -162,18 +178,3 @@ class ReportData:
 
     def to_json(self, indent: int | None = 2) -> str:
         return json.dumps(self.to_dict(), indent=indent, allow_nan=False, ensure_ascii=False)
-
-
-def plain(x: Any) -> Any:
-    """JSON-ready values: arrays become lists, NaN and infinity None."""
-    if isinstance(x, dict):
-        return {str(key): plain(value) for key, value in x.items()}
-    if isinstance(x, np.ndarray):
-        return plain(x.tolist())
-    if isinstance(x, list | tuple):
-        return [plain(value) for value in x]
-    if isinstance(x, np.generic):
-        return plain(x.item())
-    if isinstance(x, float) and not math.isfinite(x):
-        return None
-    return x

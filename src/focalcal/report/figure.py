@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from focalcal.report.data import plain
+from focalcal.metrics.summary import plain
 
 
 @dataclasses.dataclass(frozen=True)

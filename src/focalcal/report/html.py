@@ -7,7 +7,7 @@ import json
 import re
 from typing import Any
 
-from focalcal.report import comparison, page
+from focalcal.report import answers, comparison, page
 from focalcal.report import figures as F
 from focalcal.report import rows as _rows
 from focalcal.report.data import ModelReport, ReportData
@@ -179,8 +179,22 @@ def _risk(report: ReportData, model: ModelReport, prefix: str, drawn: list[Figur
         f"{percent(after.risk[i])}"
         for i, t in enumerate(after.threshold)
     ]
-    control = page.slider(f"{prefix}-threshold", "Keep predictions of at least", lines, 90)
+    control = page.slider(
+        f"{prefix}-threshold",
+        "Keep predictions of at least",
+        lines,
+        90,
+        choices=answers.choices(model),
+    )
     return page.figure(made) + control
+
+
+def _slices(report: ReportData, model: ModelReport, prefix: str, drawn: list[Figure]) -> str:
+    if model.slices is None:
+        return page.paragraph("Not asked for: name columns of the test file with --by.")
+    made = answers.slices_figure(prefix, model.slices)
+    drawn.append(made)
+    return page.figure(made)
 
 
 def _wrong(report: ReportData, model: ModelReport, prefix: str, drawn: list[Figure]) -> str:
@@ -277,6 +291,7 @@ _SECTIONS = (
     ("right-wrong", "Right and wrong", _right_wrong),
     ("landscape", "γ and T", _landscape),
     ("risk", "Risk and coverage", _risk),
+    ("slices", "Slices", _slices),
     ("wrong", "Most wrongly sure", _wrong),
     ("deploy", "Deploy", _deploy),
     ("data", "Data", _data),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from focalcal.scale.application import apply
 from focalcal.scale.engines import DaskEngine, Engine, StreamEngine, open_engine
-from focalcal.scale.evaluation import statistics
+from focalcal.scale.evaluation import statistics, statistics_by
 from focalcal.scale.fitting import METHODS, ScaledFit, fit
 from focalcal.scale.source import Partition, Source
 
@@ -25,4 +25,5 @@ __all__ = [
     "fit",
     "open_engine",
     "statistics",
+    "statistics_by",
 ]

@@ -6,12 +6,17 @@ import copy
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from focalcal import kernels
 from focalcal.columns import read
 from focalcal.metrics import CalibrationStats
+from focalcal.metrics.slicing import cut, edges_of, named_rows
 from focalcal.scale.engines import Engine, Progress, StreamEngine
 from focalcal.scale.source import Partition, Source
 from focalcal.stats import SUMS
+
+_SAMPLED_ROWS = 20_000
 
 
 def statistics(
@@ -47,6 +52,49 @@ def partition_statistics(
             stats = CalibrationStats(columns, bins=bins)
         stats.add(data)
     return stats
+
+
+def statistics_by(
+    source: Source,
+    engine: Engine | None = None,
+    *,
+    bins: int = 15,
+    progress: Progress | None = None,
+) -> dict[str, CalibrationStats]:
+    """The statistics of every slice, "column=value", by the columns that the source carries.
+
+    Where to cut columns of many numbers is read from a sample of the rows.
+    """
+    engine = engine or StreamEngine()
+    sample = source.sample(_SAMPLED_ROWS).extra
+    edges = {name: edges_of(column) for name, column in sample.items()}
+    function = partial(partition_statistics_by, bins=bins, edges=edges)
+    return engine.map_reduce(function, source.partitions, merge_by_slice, progress)
+
+
+def partition_statistics_by(
+    partition: Partition, bins: int, edges: dict[str, np.ndarray | None]
+) -> dict[str, CalibrationStats]:
+    """The statistics of the slices of one row group."""
+    found: dict[str, CalibrationStats] = {}
+    for batch in partition.batches():
+        # As texts, so that a batch with many distinct numbers is not cut by itself.
+        columns = {name: cut(c, edges[name]).astype(str) for name, c in batch.extra.items()}
+        for name, rows in named_rows(columns, batch.n):
+            data = read(batch.take(rows))
+            if name not in found:
+                k = 1 if data.kind == "binary" else data.n_classes
+                found[name] = CalibrationStats(k, bins=bins)
+            found[name].add(data)
+    return found
+
+
+def merge_by_slice(
+    a: dict[str, CalibrationStats], b: dict[str, CalibrationStats]
+) -> dict[str, CalibrationStats]:
+    """The slices of both together; neither is changed."""
+    both = {name: merge_statistics(a[name], b[name]) for name in a.keys() & b.keys()}
+    return {**a, **b, **both}
 
 
 def merge_statistics(a: CalibrationStats, b: CalibrationStats) -> CalibrationStats:

@@ -12,6 +12,7 @@ from typing import Any, Self
 import numpy as np
 
 from focalcal._formats import METADATA, column_to_numpy, pyarrow_module
+from focalcal._formats.arrow import column_to_plain
 from focalcal.errors import FileFormatError, InputError
 from focalcal.predictions import Predictions
 
@@ -26,12 +27,13 @@ _BUFFER = 2**18
 class Columns:
     """Which columns of a file hold the logits (or probabilities) and the labels.
 
-    values: one list column, or one column per class in class order.
+    values: one list column, or one column per class in class order; extra: further columns to read.
     """
 
     values: tuple[str, ...]
     are_logits: bool
     labels: str | None
+    extra: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,7 +49,7 @@ class Partition:
     def batches(self, rows: int | None = None) -> Iterator[Predictions]:
         """Its predictions in order, checked, a bounded number of rows at a time."""
         size = rows or max(1, BATCH_ELEMENTS // max(self.n_classes, len(self.columns.values)))
-        names = [*self.columns.values, *filter(None, [self.columns.labels])]
+        names = [*self.columns.values, *filter(None, [self.columns.labels]), *self.columns.extra]
         start = 0
         with open_parquet(self.path) as file:
             self._check_rows(file.metadata)
@@ -81,7 +83,8 @@ class Partition:
         """A record batch or table of this row group as checked predictions."""
         name = self.columns.labels
         labels = None if name is None else self._column(batch, name, start)
-        return self._checked(self._values(batch, start), labels, start)
+        extra = {name: column_to_plain(batch.column(name)) for name in self.columns.extra}
+        return self._checked(self._values(batch, start), labels, extra, start)
 
     def _values(self, batch: Any, start: int) -> np.ndarray:
         """Its values (N, K), or (N,) for class 1 of two."""
@@ -102,10 +105,12 @@ class Partition:
     def _column(self, batch: Any, name: str, start: int) -> np.ndarray:
         return column_to_numpy(batch.column(name), f"{self._where(start)}: column {name!r}")
 
-    def _checked(self, values: np.ndarray, labels: np.ndarray | None, start: int) -> Predictions:
+    def _checked(
+        self, values: np.ndarray, labels: np.ndarray | None, extra: dict[str, Any], start: int
+    ) -> Predictions:
         name = "logits" if self.columns.are_logits else "probs"
         try:
-            return Predictions(**{name: values}, labels=labels)
+            return Predictions(**{name: values}, labels=labels, extra=extra)
         except InputError as error:
             raise InputError(f"{self._where(start)}: {error}") from error
 
@@ -133,11 +138,12 @@ class Source:
         probs_key: str | None = None,
         labels_key: str | None = None,
         labels_required: bool = True,
+        extra: Sequence[str] = (),
     ) -> Self:
         """Read the footers of parquet files given as paths, folders or patterns, ``'p/*.parquet'``.
 
         A matrix is a list column, a fixed-size list column or one column per class, `logits_0`,
-        `logits_1`, …; every file must have the same. Keys name other columns.
+        `logits_1`, …; every file must have the same. Keys name other columns; `extra` are carried.
         """
         paths = find_files(where)
         partitions: list[Partition] = []
@@ -146,6 +152,11 @@ class Source:
                 columns = _columns(
                     path, _schema(path, file), logits_key, probs_key, labels_key, labels_required
                 )
+                columns = dataclasses.replace(columns, extra=tuple(extra))
+                missing = [name for name in extra if name not in file.schema_arrow.names]
+                if missing:
+                    names = ", ".join(file.schema_arrow.names)
+                    raise FileFormatError(f"{path}: expected {missing[0]!r}, got columns {names}")
                 if partitions and columns != partitions[0].columns:
                     raise FileFormatError(
                         f"{path}: expected the columns of {partitions[0].path}, "
@@ -182,9 +193,10 @@ class Source:
         labels = None
         if parts[0].labels is not None:
             labels = np.concatenate([p.labels for p in parts])
+        extra = {n: np.concatenate([p.extra[n] for p in parts]) for n in parts[0].extra}
         if logits:
-            return Predictions(logits=values, labels=labels)
-        return Predictions(probs=values, labels=labels)
+            return Predictions(logits=values, labels=labels, extra=extra)
+        return Predictions(probs=values, labels=labels, extra=extra)
 
 
 def find_files(where: str | Path | Sequence[str | Path]) -> list[str]:

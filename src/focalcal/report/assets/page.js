@@ -97,6 +97,18 @@
     say();
   }
 
+  for (const control of document.querySelectorAll("[data-moves]")) {
+    control.addEventListener("input", () => {
+      const picked = control.selectedOptions[0];
+      const slider = document.getElementById(control.dataset.moves);
+      document.querySelector(`output[for="${control.id}"]`).textContent =
+        picked.dataset.words || "";
+      if (picked.dataset.at === undefined) return;
+      slider.value = picked.dataset.at;
+      slider.dispatchEvent(new Event("input"));
+    });
+  }
+
   const value = (row, column) => {
     const raw = row.children[column].dataset.value;
     return raw === undefined ? row.children[column].textContent : raw === "" ? NaN : Number(raw);

@@ -1,0 +1,184 @@
+"""`focalcal monitor`: is the model still right, week after week?"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+
+from focalcal._files import write_text
+from focalcal.cli import _console, _inputs
+from focalcal.errors import InputError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from focalcal.metrics.monitoring import BatchResult, Monitor
+
+ALARM = 3
+"""Exit code while an alarm stands, so that cron can act on it."""
+SHOWN = 26
+"""Batches that the terminal shows; JSON and the page have all."""
+EPILOG = (
+    "Example: focalcal monitor reference.npz 'weeks/*.npz' --state monitor.json -o monitor.html. "
+    + _inputs.LAYOUTS
+)
+
+
+def register(app: typer.Typer) -> None:
+    app.command(epilog=EPILOG)(monitor)
+
+
+def monitor(
+    reference: Annotated[
+        Path, typer.Argument(help="Labelled predictions to compare with, or a saved state (.json).")
+    ],
+    inputs: _inputs.Inputs,
+    new: Annotated[
+        list[str] | None,
+        typer.Argument(help="Files or patterns, one batch each, in order.", show_default=False),
+    ] = None,
+    by: Annotated[
+        str | None, typer.Option(help="Column that cuts the new files into batches.")
+    ] = None,
+    state: Annotated[
+        Path | None, typer.Option(help="Save the state here; known batches are not read again.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Page to write (.html).")
+    ] = None,
+    level: Annotated[float, typer.Option(help="1 − probability of a false alarm, ever.")] = 0.95,
+    tolerance: Annotated[
+        float, typer.Option(help="Accuracy within ± this of confidence is calibrated.")
+    ] = 0.0,
+    calibrator: Annotated[Path | None, typer.Option(help="Calibrator file to apply first.")] = None,
+    floor: _console.Floor = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+) -> None:
+    """Test each batch against the reference and against "calibrated".
+
+    The tests may be looked at after every batch: all false alarms together have a probability of
+    at most 1 − level. Batches without labels are tested for drift of their confidences only.
+    Exit code 3 while an alarm stands.
+    """
+    from focalcal.calibrators import load
+    from focalcal.metrics.monitoring import Monitor
+
+    fitted = None if calibrator is None else load(calibrator)
+
+    def read(path: Path, required: bool = False) -> tuple[Any, Any]:
+        return _read(path, inputs, fitted, floor, required)
+
+    if reference.suffix.lower() == ".json":
+        running = Monitor.from_json(reference.read_text(encoding="utf-8"))
+    else:
+        probs, given = read(reference, required=True)
+        running = Monitor(given.labels, probs, level=level, tolerance=tolerance)
+    known = {r.name for r in running.results}
+    with _console.progress("batches") as tick:
+        paths = [path for text in new or [] for path in _inputs.files_of(Path(text))]
+        for i, path in enumerate(paths):
+            if by is None and path.name in known:
+                continue
+            probs, given = read(path)
+            for name, rows in _batches(path.name, given, by):
+                if name not in known:
+                    labels = None if given.labels is None else given.labels[rows]
+                    running.update(name, probs[rows], labels)
+            tick((i + 1) / len(paths))
+    if state is not None:
+        write_text(state, running.to_json())
+    if output is not None:
+        from focalcal.report.monitor import render
+
+        write_text(output, render(running))
+    if json:
+        _console.print_json(_record(running))
+    else:
+        _show(running, output)
+    if running.alarms:
+        raise typer.Exit(ALARM)
+
+
+def _read(
+    path: Path, inputs: _inputs.Inputs, fitted: Any, floor: float | None, required: bool
+) -> tuple[Any, Any]:
+    names = getattr(fitted, "class_names_", None)
+    given = inputs.load(path, labels_required=required, classes=names).predictions
+    if given.task == "multilabel":
+        raise InputError(f"{path}: expected a single-label task, got multilabel")
+    if fitted is None:
+        return given.probabilities(), given
+    return fitted.predict_proba(given.as_logits(floor)), given
+
+
+def _batches(name: str, given: Any, by: str | None) -> Iterator[tuple[str, Any]]:
+    """Names and rows of a file's batches: the file itself, or one per value of a column."""
+    if by is None:
+        yield name, slice(None)
+        return
+    from focalcal.metrics import slices
+
+    yield from ((str(value), rows) for value, rows in slices(given.column(by)))
+
+
+def _record(running: Monitor) -> dict[str, Any]:
+    return {
+        "verdict": running.verdict,
+        "alarms": running.alarms,
+        "level": running.level,
+        "threshold": running.threshold,
+        "reference": running.reference,
+        "batches": [dataclasses.asdict(r) for r in running.results],
+    }
+
+
+def _show(running: Monitor, output: Path | None) -> None:
+    console = _console.out()
+    console.print(running.verdict, markup=False, style="bold")
+    if running.results:
+        console.print(_table(running.results))
+    console.print(
+        f"p-values of {len(running.tests)} tests, valid whenever one looks; an alarm is p ≤ "
+        f"{running.threshold:.3g}: all false alarms together have a probability of at most "
+        f"{100 * (1 - running.level):g} %.",
+    )
+    cautious = [r for r in running.results if not r.trusted]
+    if cautious:
+        console.print(
+            f"Do not rely on the expected accuracy from {cautious[0].name} on: "
+            f"{cautious[-1].caution}.",
+            markup=False,
+        )
+    if output is not None:
+        console.print(f"Written to {output}", markup=False)
+
+
+def _table(results: list[BatchResult]) -> Table:
+    from rich import box
+    from rich.table import Table
+
+    from focalcal.metrics.monitoring import TESTS
+
+    shown = results[-SHOWN:]
+    title = f"the last {SHOWN} of {len(results)} batches" if len(results) > SHOWN else None
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True, title=title)
+    table.add_column("batch", overflow="ellipsis", max_width=14, no_wrap=True)
+    for name in ("n", "right, %", "expected", *TESTS):
+        table.add_column(name, justify="right", no_wrap=True)
+    for r in shown:
+        accuracy = "–" if r.accuracy is None else f"{100 * r.accuracy.value:.1f}"
+        expected = r.expected_accuracy
+        half = 100 * (expected.high - expected.low) / 2
+        table.add_row(
+            escape(r.name),
+            f"{r.n}",
+            accuracy,
+            f"{100 * expected.value:.1f} ± {half:.1f}",
+            *(("! " if test in r.alarms else "") + f"{r.p_values[test]:.2g}" for test in TESTS),
+        )
+    return table

@@ -1,0 +1,175 @@
+"""Two models on the same samples: which is better, and can they be told apart?"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+
+from focalcal.errors import InputError
+from focalcal.metrics.declare import METRICS
+from focalcal.metrics.resampling import check_resamples, resample_pair
+from focalcal.metrics.sample import Sample
+from focalcal.metrics.summary import Estimate, plain
+
+_NEEDS = ("sums", "top", "order", "classes", "even")
+GROUPS = 30
+"""Groups that are left out in turn for the intervals of class-wise metrics."""
+MOST = 5_000_000
+"""Probabilities (N·K) up to which class-wise metrics are computed again for each group."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Difference:
+    """A metric of two models: both values, second − first with its interval, and a p-value.
+
+    Interval and p-value are NaN where the metric is undefined, or class-wise on too many
+    probabilities. `better` is "first", "second" or "" where they cannot be told apart.
+    """
+
+    first: float
+    second: float
+    difference: Estimate
+    p_value: float
+    better: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """What `compare` returns; `comparison["nll"]` is a `Difference`."""
+
+    n: int
+    metrics: dict[str, Difference]
+    level: float
+    resamples: int
+    seed: int
+
+    def __getitem__(self, name: str) -> Difference:
+        return self.metrics[name]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain lists, numbers and None (for a value that is undefined or infinite)."""
+        return plain(dataclasses.asdict(self))
+
+
+def compare(
+    y_true: Any,
+    first: Any,
+    second: Any,
+    *,
+    bins: int = 15,
+    threshold: float = 0.99,
+    resamples: int = 1000,
+    level: float = 0.95,
+    seed: int = 0,
+) -> Comparison:
+    """Paired differences of every metric between two models, second − first.
+
+    The same samples are drawn for both (paired bootstrap), so that what makes a sample hard for
+    both cancels. The p-value is the share of resampled differences at least as far from the
+    difference as that is from 0; the interval holds the values that this test does not reject.
+    Unlike a test that swaps the models at random, it stays valid where the metric agrees but the
+    models do not (one over-, the other under-confident). Class-wise metrics use a jackknife over 30
+    groups of samples. Each metric is tested by itself: decide beforehand which one counts.
+
+    y_true: (N,) labels; first, second: (N, K) probabilities, or (N,) for class 1 of two; or both
+    `Predictions` with labels, and y_true None.
+
+    >>> rng = np.random.default_rng(0)
+    >>> z = 2 * rng.normal(size=(500, 3))
+    >>> y = np.argmax(z + rng.gumbel(size=z.shape), axis=1)
+    >>> def softmax(z):
+    ...     return np.exp(z) / np.exp(z).sum(axis=1, keepdims=True)
+    >>> found = compare(y, softmax(2 * z), softmax(z), resamples=200)
+    >>> found["nll"].better, found["accuracy"].better
+    ('second', '')
+
+    Efron & Tibshirani 1993, ch. 16.
+    """
+    if not 0 < level < 1:
+        raise InputError(f"expected a level between 0 and 1, such as 0.95, got {level!r}")
+    pair = [labels_and_values(y_true, given) for given in (first, second)]
+    if pair[0][0].shape != pair[1][0].shape or (pair[0][0] != pair[1][0]).any():
+        raise InputError(
+            "expected the same samples in the same order, got different labels; give files with "
+            "ids, or sort them alike"
+        )
+    settings = {"bins": bins, "threshold": threshold}
+    a, b = (Sample.read(y, needs=_NEEDS, **v, **settings) for y, v in pair)
+    one, other = a.stats(), b.stats()
+    names = [m.name for m in METRICS.values() if m.resampled]
+    resamples = check_resamples(resamples)
+    draws = [np.stack(list(d.values())) for d in resample_pair(a, b, names, resamples, seed)]
+    spread = dict(zip(names, draws[1] - draws[0]))
+    if a.n * a.n_classes <= MOST:
+        spread |= _left_out(pair, settings, seed)
+    found = {}
+    for name, m in METRICS.items():
+        x, y = float(m.of(one)), float(m.of(other))
+        estimate, p = _tested(y - x, spread.get(name), level, a.n, jackknife=not m.resampled)
+        found[name] = Difference(x, y, estimate, p, _better(m.better, y - x, p <= 1 - level))
+    return Comparison(a.n, found, level, resamples, seed)
+
+
+def _tested(
+    value: float, draws: np.ndarray | None, level: float, n: int, *, jackknife: bool
+) -> tuple[Estimate, float]:
+    """The symmetric interval and the p-value of a difference."""
+    draws = np.empty(0) if draws is None else draws[np.isfinite(draws)]
+    if not math.isfinite(value) or len(draws) < 2:
+        return Estimate(value, math.nan, math.nan, n), math.nan
+    if jackknife:
+        from scipy.special import stdtr, stdtrit
+
+        g = len(draws)
+        error = math.sqrt((g - 1) ** 2 / g * draws.var(ddof=1))
+        half = float(stdtrit(g - 1, (1 + level) / 2)) * error
+        p = 2 * float(stdtr(g - 1, -abs(value) / error)) if error > 0 else float(value == 0)
+    else:
+        away = np.abs(draws - value)
+        half = float(np.quantile(away, level))
+        # A draw equal to the data but for rounding counts as equal.
+        p = (1 + np.count_nonzero(away >= abs(value) * (1 - 1e-12))) / (len(draws) + 1)
+    return Estimate(value, value - half, value + half, n), float(p)
+
+
+def _left_out(pair: list[Any], settings: dict[str, Any], seed: int) -> dict[str, np.ndarray]:
+    """Differences of the class-wise metrics without each group of samples in turn."""
+    metrics = [m for m in METRICS.values() if not m.resampled]
+    n = len(pair[0][0])
+    groups = np.random.default_rng(seed).permutation(n) % min(GROUPS, n)
+    needs = tuple({need for m in metrics for need in m.needs})
+    if n < 2:
+        return {}
+
+    def values(rows: np.ndarray) -> np.ndarray:
+        both = []
+        for y, given in pair:
+            part = {name: v[rows] for name, v in given.items()}
+            stats = Sample.read(y[rows], needs=needs, **part, **settings).stats()
+            both.append([float(m.of(stats)) for m in metrics])
+        return np.array(both[1]) - both[0]
+
+    found = np.array([values(np.flatnonzero(groups != g)) for g in range(groups.max() + 1)])
+    return {m.name: found[:, i] for i, m in enumerate(metrics)}
+
+
+def _better(direction: str, difference: float, told_apart: bool) -> str:
+    if not told_apart or not direction or difference == 0:
+        return ""
+    return "second" if (difference < 0) == (direction == "lower") else "first"
+
+
+def labels_and_values(y_true: Any, given: Any) -> tuple[np.ndarray, dict[str, Any]]:
+    """Labels, and the keyword of `Sample.read` with the model's output."""
+    from focalcal._arrays import to_numpy
+
+    if not hasattr(given, "as_logits"):
+        return np.asarray(to_numpy(y_true)), {"y_prob": to_numpy(given)}
+    if given.labels is None or given.task == "multilabel":
+        raise InputError("expected single-label predictions with labels to compare")
+    name = "logits" if given.logits is not None else "y_prob"
+    values = given.logits if given.logits is not None else given.probs
+    return to_numpy(given.labels), {name: to_numpy(values)}

@@ -1,0 +1,320 @@
+"""Is it still right? One reference, then batch after batch, tested so that one may look each week.
+
+Three hypotheses are tested over the whole life of a monitor, each at a third of 1 − level, so that
+all false alarms together have a probability of at most 1 − level however many batches come:
+
+- "calibrated": a prediction of confidence c is right with probability c (needs labels);
+- "reference": at equal confidence, batches are right as often as the reference (needs labels);
+- "confidences": the confidences are distributed as in the reference (needs none).
+
+The method is that of `focalcal.metrics.sequential`: mixtures of likelihood ratios (e-processes).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from typing import Any, Self
+
+import numpy as np
+
+from focalcal._arrays import to_numpy
+from focalcal._checks import check_labels, check_probs
+from focalcal.bins import Bins, bin_samples, equal_mass_edges
+from focalcal.errors import FileFormatError, InputError
+from focalcal.metrics.proportion import proportion
+from focalcal.metrics.sequential import (
+    EFFECTS,
+    MISCALIBRATED,
+    EProcess,
+    accuracy_ratios,
+    confidence_ratios,
+    miscalibration_ratios,
+)
+from focalcal.metrics.streaming import CalibrationStats
+from focalcal.metrics.summary import Estimate, calibration_test
+
+FORMAT, VERSION = "focalcal-monitor", 1
+BINS = 20
+"""Bins of equal mass of the reference's confidences, in which batches are compared with it."""
+TESTS = {
+    "calibrated": "a prediction of confidence c is right with probability c",
+    "reference": "at equal confidence, right as often as in the reference",
+    "confidences": "confidences distributed as in the reference",
+}
+_FOUND = {
+    "calibrated": "not calibrated",
+    "reference": "accuracy at equal confidence has changed",
+    "confidences": "confidences have drifted",
+}
+_ALTERNATIVES = {
+    "calibrated": len(MISCALIBRATED),
+    "reference": 3 * len(EFFECTS),
+    "confidences": 3 * len(EFFECTS),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Batch:
+    """What a monitor keeps of some samples; parts of one batch add up.
+
+    seen: all confidences in the reference's bins; labelled: those with labels; variance: Σ c(1 − c)
+    of all confidences; ratios: of `miscalibration_ratios`; stats: for the metrics, None unlabelled.
+    """
+
+    seen: Bins
+    labelled: Bins
+    variance: float
+    ratios: np.ndarray
+    stats: CalibrationStats | None
+
+    def __add__(self, other: Batch) -> Batch:
+        stats = [s for s in (self.stats, other.stats) if s is not None]
+        if len(stats) == 2:
+            stats = [CalibrationStats.from_json(stats[0].to_json()).merge(stats[1])]
+        return Batch(
+            self.seen + other.seen,
+            self.labelled + other.labelled,
+            self.variance + other.variance,
+            self.ratios + other.ratios,
+            stats[0] if stats else None,
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class BatchResult:
+    """What a monitor says of one batch.
+
+    accuracy: measured (None without labels), expected_accuracy: mean confidence, what accuracy
+    should be if the model is still calibrated; trusted: whether anything speaks against relying on
+    that (`caution` says what). p_values: by test, valid at whatever batch one looks; alarms: tests
+    that this batch set off. metrics: values by name (None if undefined), empty without labels.
+    """
+
+    name: str
+    n: int
+    labelled: int
+    accuracy: Estimate | None
+    expected_accuracy: Estimate
+    trusted: bool
+    caution: str
+    p_values: dict[str, float]
+    alarms: tuple[str, ...]
+    metrics: dict[str, float | None]
+
+
+class Monitor:
+    """A model in use, batch by batch, against its reference and against "calibrated".
+
+    y_true, y_prob: labels (N,) and probabilities (N, K) of the reference, or (N,) for class 1 of
+    two; level: 1 − the probability of a false alarm over the whole life; tolerance: accuracy
+    within ± this of the confidence counts as calibrated.
+
+    >>> rng = np.random.default_rng(0)
+    >>> p = rng.uniform(0.5, 1.0, (5, 1000))
+    >>> y = (rng.random(p.shape) < p).astype(int)
+    >>> monitor = Monitor(y[0], p[0])
+    >>> monitor.update("week 1", p[1], y[1]).alarms
+    ()
+    >>> monitor.update("week 2", p[2], y[3]).alarms
+    ('calibrated', 'reference')
+    >>> Monitor.from_json(monitor.to_json()).alarms
+    {'calibrated': 'week 2', 'reference': 'week 2'}
+    """
+
+    def __init__(
+        self, y_true: Any, y_prob: Any, *, level: float = 0.95, tolerance: float = 0.0
+    ) -> None:
+        if not 0 < level < 1:
+            raise InputError(f"expected a level between 0 and 1, such as 0.95, got {level!r}")
+        if not 0 <= tolerance < 1:
+            raise InputError(f"expected a tolerance in [0, 1), such as 0.01, got {tolerance!r}")
+        probs, labels = _checked(y_prob, y_true)
+        if labels is None:
+            raise InputError("expected a reference with labels, got none")
+        self.level, self.tolerance = float(level), float(tolerance)
+        self.n_classes = probs.shape[1]
+        confidence = probs.max(axis=1)
+        inner = equal_mass_edges(confidence, BINS)[1:-1]
+        self.edges = np.unique(np.concatenate([[0.0], inner, [1.0]]).astype(np.float64))
+        held = self.summarise(probs, labels)
+        self.seen, self.labelled = held.seen, held.labelled
+        gaps = confidence - (probs.argmax(axis=1) == labels)
+        test = calibration_test(labels, probs, resamples=1000)
+        self.reference = {
+            "n": len(probs),
+            "accuracy": float(np.mean(probs.argmax(axis=1) == labels)),
+            "gap_variance": float(gaps.var() / len(gaps)),
+            "p_value": test.p_value,
+            "metrics": _values(held.stats),
+        }
+        self.tests = {name: EProcess.start(a) for name, a in _ALTERNATIVES.items()}
+        self.results: list[BatchResult] = []
+
+    def summarise(self, y_prob: Any, y_true: Any = None) -> Batch:
+        """What `update` needs of some samples; parts that were read apart can be added."""
+        probs, labels = _checked(y_prob, y_true)
+        if probs.shape[1] != self.n_classes:
+            raise InputError(
+                f"expected {self.n_classes} classes, as in the reference, got {probs.shape[1]}"
+            )
+        confidence = probs.max(axis=1)
+        c = confidence.astype(np.float64)
+        seen = bin_samples(c, np.zeros(len(c), bool), self.edges)
+        variance = float((c * (1 - c)).sum())
+        if labels is None:
+            none = Bins(self.edges, *(np.zeros(len(seen)) for _ in range(3)))
+            return Batch(seen, none, variance, np.zeros(len(MISCALIBRATED)), None)
+        correct = probs.argmax(axis=1) == labels
+        return Batch(
+            seen=seen,
+            labelled=bin_samples(c, correct, self.edges),
+            variance=variance,
+            ratios=miscalibration_ratios(confidence, correct, self.tolerance),
+            stats=CalibrationStats(self.n_classes).update(labels, probs),
+        )
+
+    def update(self, name: str, y_prob: Any, y_true: Any = None) -> BatchResult:
+        """Test a further batch: probabilities (N, K) and labels (N,) if known; or a `Batch`."""
+        batch = y_prob if isinstance(y_prob, Batch) else self.summarise(y_prob, y_true)
+        before = set(self.alarms)
+        ratios = {"confidences": confidence_ratios(self.seen, batch.seen)}
+        if batch.labelled.total > 0:
+            ratios["calibrated"] = batch.ratios
+            ratios["reference"] = accuracy_ratios(self.labelled, batch.labelled)
+        self.tests |= {test: self.tests[test].update(r) for test, r in ratios.items()}
+        self.seen, self.labelled = self.seen + batch.seen, self.labelled + batch.labelled
+        p_values = {test: self.tests[test].p_value for test in TESTS}
+        raised = tuple(t for t, p in p_values.items() if p <= self.threshold and t not in before)
+        caution = self._caution(before | set(raised))
+        n, right = int(batch.labelled.total), float(batch.labelled.correct_sums.sum())
+        result = BatchResult(
+            name=str(name),
+            n=int(batch.seen.total),
+            labelled=n,
+            accuracy=proportion(round(right), n, self.level) if n else None,
+            expected_accuracy=self._expected(batch),
+            trusted=not caution,
+            caution=caution,
+            p_values=p_values,
+            alarms=raised,
+            metrics=_values(batch.stats),
+        )
+        self.results.append(result)
+        return result
+
+    @property
+    def threshold(self) -> float:
+        """An alarm is a p-value of at most this: the tests share 1 − level."""
+        return (1 - self.level) / len(TESTS)
+
+    @property
+    def alarms(self) -> dict[str, str]:
+        """The tests that have raised an alarm, with the batch that did."""
+        return {test: r.name for r in self.results for test in r.alarms}
+
+    @property
+    def verdict(self) -> str:
+        """One line: no alarm, or which and since when."""
+        if not self.alarms:
+            return f"No alarm after {len(self.results)} batches."
+        found = [f"{_FOUND[test]} since {batch}" for test, batch in self.alarms.items()]
+        return f"Alarm: {'; '.join(found)}."
+
+    def _expected(self, batch: Batch) -> Estimate:
+        """Mean confidence; its interval covers the batch's chance and the reference's gap."""
+        from scipy.special import ndtri
+
+        n = int(batch.seen.total)
+        value = float(batch.seen.confidence_sums.sum()) / n
+        variance = batch.variance / n**2 + self.reference["gap_variance"]
+        half = float(ndtri((1 + self.level) / 2)) * math.sqrt(variance)
+        return Estimate(value, max(value - half, 0.0), min(value + half, 1.0), n)
+
+    def _caution(self, alarms: set[str]) -> str:
+        """Why the mean confidence may not be the accuracy; no label-free method sees all cases."""
+        if "calibrated" in alarms or "reference" in alarms:
+            return "labelled batches are no longer calibrated"
+        if self.reference["p_value"] < 0.05:
+            return "the reference itself is not calibrated"
+        return "the confidences have drifted" if "confidences" in alarms else ""
+
+    def to_json(self) -> str:
+        """The state as JSON text: its size depends on bins and batches, not on samples."""
+        state = {
+            "format": FORMAT,
+            "version": VERSION,
+            "level": self.level,
+            "tolerance": self.tolerance,
+            "n_classes": self.n_classes,
+            "edges": self.edges.tolist(),
+            "seen": _sums(self.seen),
+            "labelled": _sums(self.labelled),
+            "reference": self.reference,
+            "tests": {name: e.to_dict() for name, e in self.tests.items()},
+            "batches": [dataclasses.asdict(r) for r in self.results],
+        }
+        return json.dumps(state, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """The monitor that `to_json` wrote; anything else is a FileFormatError."""
+        try:
+            state = json.loads(text)
+            if state["format"] != FORMAT or state["version"] != VERSION:
+                raise FileFormatError(f"expected {FORMAT} version {VERSION}")
+            made = cls.__new__(cls)
+            made.level, made.tolerance = float(state["level"]), float(state["tolerance"])
+            made.n_classes, made.reference = int(state["n_classes"]), dict(state["reference"])
+            made.edges = np.array(state["edges"], dtype=np.float64)
+            made.seen, made.labelled = (
+                Bins(made.edges, *(_vector(s, len(made.edges) - 1) for s in state[name]))
+                for name in ("seen", "labelled")
+            )
+            made.tests = {name: EProcess.from_dict(state["tests"][name]) for name in TESTS}
+            made.results = [_result(r) for r in state["batches"]]
+        except (ValueError, TypeError, KeyError) as error:
+            raise FileFormatError(
+                f"expected the JSON that a monitor saved, got: {error}; start from the reference"
+            ) from error
+        return made
+
+
+def _values(stats: CalibrationStats | None) -> dict[str, float | None]:
+    """Values of the metrics, None where one is undefined or infinite."""
+    if stats is None:
+        return {}
+    found = {name: float(m.value) for name, m in stats.compute().metrics.items()}
+    return {name: v if math.isfinite(v) else None for name, v in found.items()}
+
+
+def _result(record: dict[str, Any]) -> BatchResult:
+    accuracy = record["accuracy"]
+    return BatchResult(
+        **record
+        | {
+            "accuracy": None if accuracy is None else Estimate(**accuracy),
+            "expected_accuracy": Estimate(**record["expected_accuracy"]),
+            "alarms": tuple(record["alarms"]),
+        }
+    )
+
+
+def _sums(b: Bins) -> list[list[float]]:
+    return [b.counts.tolist(), b.confidence_sums.tolist(), b.correct_sums.tolist()]
+
+
+def _vector(values: Any, n: int) -> np.ndarray:
+    made = np.array(values, dtype=np.float64)
+    if made.shape != (n,) or not (np.isfinite(made) & (made >= 0)).all():
+        raise FileFormatError(f"expected {n} numbers that are not negative")
+    return made
+
+
+def _checked(y_prob: Any, y_true: Any) -> tuple[np.ndarray, np.ndarray | None]:
+    probs = to_numpy(check_probs(y_prob))
+    if probs.ndim == 1 or probs.shape[1] == 1:
+        p = probs.reshape(-1)
+        probs = np.column_stack([1 - p, p])
+    return probs, None if y_true is None else to_numpy(check_labels(y_true, *probs.shape))

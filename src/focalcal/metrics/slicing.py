@@ -1,0 +1,212 @@
+"""For whom is it not calibrated? Every metric per slice, corrected for the number of slices."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Mapping
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from focalcal._checks import check_whole
+from focalcal.errors import InputError
+from focalcal.metrics.comparison import labels_and_values
+from focalcal.metrics.resampling import check_resamples, consistency_values
+from focalcal.metrics.sample import Sample, slices
+from focalcal.metrics.streaming import Streamed
+from focalcal.metrics.summary import Estimate, evaluate_sample, plain
+from focalcal.stats import CalibrationStats
+
+NEEDS = ("sums", "top", "order", "classes", "even")
+LEAST = 100
+"""Samples that a slice must have to be tested."""
+CUTS = 5
+"""Parts of equal mass into which a column of many numbers is cut."""
+MANY = 20
+"""A column of more distinct numbers than this is cut."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Slice:
+    """The samples with one value of a column.
+
+    metrics: by name, with intervals that hold for all slices together (bounds out of core), empty
+    if there are too few samples; ece, expected_ece: found, and what a calibrated model would show
+    with so many samples; p_value: of the test of "calibrated", by Holm's correction for the slices.
+    """
+
+    name: str
+    n: int
+    metrics: dict[str, Estimate | Streamed]
+    ece: float
+    expected_ece: float
+    p_value: float
+
+    @property
+    def enough(self) -> bool:
+        return bool(self.metrics)
+
+
+@dataclasses.dataclass(frozen=True)
+class SlicedEvaluation:
+    """All slices in order of their names; `least`: samples that a slice must have to be tested."""
+
+    slices: tuple[Slice, ...]
+    level: float
+    least: int
+
+    def __getitem__(self, name: str) -> Slice:
+        return next(s for s in self.slices if s.name == name)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain lists, numbers and None (for a value that is undefined or infinite)."""
+        worst = self.worst
+        return plain(dataclasses.asdict(self)) | {"worst": worst.name if worst else None}
+
+    @property
+    def worst(self) -> Slice | None:
+        """The slice whose ECE exceeds chance most, among those shown not to be calibrated."""
+        shown = [s for s in self.slices if s.p_value <= 1 - self.level]
+        return max(shown, key=lambda s: s.ece - s.expected_ece, default=None)
+
+
+def evaluate_by(
+    y_true: Any,
+    y_prob: Any = None,
+    *,
+    by: Any,
+    least: int = LEAST,
+    bins: int = 15,
+    threshold: float = 0.99,
+    resamples: int = 1000,
+    level: float = 0.95,
+    seed: int = 0,
+) -> SlicedEvaluation:
+    """Every metric for every value of one or several columns.
+
+    Each slice is tested for "calibrated" by consistency resampling of its ECE; p-values are
+    corrected by Holm's method, so that with probability `level` no calibrated slice is called
+    miscalibrated. Intervals hold for all m slices together: their level is 1 − (1 − level)/m
+    (Bonferroni). Slices of fewer than `least` samples are named but neither measured nor tested.
+
+    y_true, y_prob: as in `evaluate`, or `Predictions` and None; by: a column (N,), a mapping of
+    names to columns, or names of columns that the `Predictions` carry. Numbers with more than 20
+    distinct values are cut into 5 parts of equal mass.
+
+    >>> rng = np.random.default_rng(0)
+    >>> p = rng.uniform(0.5, 1.0, 2000)
+    >>> country = np.repeat(["FI", "SE"], 1000)
+    >>> y = (rng.random(2000) < np.where(country == "SE", p - 0.15, p)).astype(int)
+    >>> evaluate_by(y, p, by={"country": country}, resamples=100).worst.name
+    'country=SE'
+
+    Holm 1979.
+    """
+    if not 0 < level < 1:
+        raise InputError(f"expected a level between 0 and 1, such as 0.95, got {level!r}")
+    least, resamples = check_whole(least, "least", 1), check_resamples(resamples)
+    given = y_true if y_prob is None else y_prob
+    labels, values = labels_and_values(None if y_prob is None else y_true, given)
+    rows = named_rows(_columns(given, by), len(labels))
+    tested = [name for name, r in rows if len(r) >= least]
+    m = max(len(tested), 1)
+    found: list[Slice] = []
+    for name, r in rows:
+        if len(r) < least:
+            found.append(few(name, len(r)))
+            continue
+        part = {key: v[r] for key, v in values.items()}
+        sample = Sample.read(labels[r], needs=NEEDS, bins=bins, threshold=threshold, **part)
+        e = evaluate_sample(sample, resamples, 1 - (1 - level) / m, seed)
+        # Holm's correction multiplies by up to m: so much finer must the p-value be.
+        null = consistency_values(sample, max(resamples, 1000, 100 * m), seed)
+        p = (1 + np.count_nonzero(null >= e.test.ece * (1 - 1e-12))) / (len(null) + 1)
+        found.append(Slice(name, len(r), e.metrics, e.test.ece, float(null.mean()), float(p)))
+    return SlicedEvaluation(tuple(holm(found)), level, least)
+
+
+def of_statistics(
+    stats: Mapping[str, CalibrationStats], *, least: int = LEAST, level: float = 0.95
+) -> SlicedEvaluation:
+    """The same from one `CalibrationStats` per slice, as a stream or a cluster collects them.
+
+    Correctness per bin is drawn from its normal limit; the variance is that of the histogram.
+    """
+    found = []
+    for name in sorted(stats):
+        s = stats[name]
+        if s.n < least:
+            found.append(few(name, s.n))
+            continue
+        ece, null = _null_of(s)
+        p = (1 + np.count_nonzero(null >= ece)) / (len(null) + 1)
+        found.append(Slice(name, s.n, s.compute().metrics, ece, float(null.mean()), float(p)))
+    return SlicedEvaluation(tuple(holm(found)), level, least)
+
+
+def _null_of(s: CalibrationStats, draws: int = 20_000) -> tuple[float, np.ndarray]:
+    """The ECE, and its values for calibrated data: Σ_b |N(0, Σ c(1−c) over the bin)| / n."""
+    fine = s.cells()
+    c = np.divide(fine.confidence_sums, fine.counts, out=np.zeros(len(fine)), where=fine.counts > 0)
+    at = np.clip(np.searchsorted(s.top.edges, fine.edges[1:]) - 1, 0, len(s.top) - 1)
+    variance = np.bincount(at, fine.counts * c * (1 - c), minlength=len(s.top))
+    gaps = np.abs(s.top.confidence_sums - s.top.correct_sums)
+    rng = np.random.default_rng(0)
+    null = np.abs(rng.standard_normal((draws, len(s.top)))) @ np.sqrt(variance)
+    return float(gaps.sum() / s.total), null / float(s.total)
+
+
+def holm(found: Iterable[Slice]) -> list[Slice]:
+    """The slices with p-values corrected by Holm's method; NaN where a slice is not tested."""
+    found = list(found)
+    tested = sorted((s for s in found if s.enough), key=lambda s: s.p_value)
+    corrected, largest = {}, 0.0
+    for i, s in enumerate(tested):
+        largest = max(largest, min((len(tested) - i) * s.p_value, 1.0))
+        corrected[s.name] = largest
+    return [dataclasses.replace(s, p_value=corrected.get(s.name, math.nan)) for s in found]
+
+
+def few(name: str, n: int) -> Slice:
+    return Slice(name, n, {}, math.nan, math.nan, math.nan)
+
+
+def named_rows(columns: Mapping[str, Any], n: int) -> list[tuple[str, np.ndarray]]:
+    """ "column=value" of each slice, with its rows; several columns are sliced one by one."""
+    rows = []
+    for name, column in columns.items():
+        column = np.asarray(column)
+        if column.shape != (n,):
+            raise InputError(f"expected column {name!r} of shape ({n},), got {column.shape}")
+        for value, where in slices(cut(column, edges_of(column))):
+            rows.append((f"{name}={value}" if name else str(value), where))
+    if not rows:
+        raise InputError("expected at least one column to slice by, got none")
+    return rows
+
+
+def edges_of(column: np.ndarray) -> np.ndarray | None:
+    """Where to cut a column of many numbers into parts of equal mass; None for any other."""
+    if column.dtype.kind not in "fiu" or len(np.unique(column)) <= MANY:
+        return None
+    return np.unique(np.quantile(column, np.linspace(0, 1, CUTS + 1)))
+
+
+def cut(column: np.ndarray, edges: np.ndarray | None) -> np.ndarray:
+    """The values themselves, or with edges the part that each number lies in."""
+    if edges is None:
+        return column if column.dtype.kind in "fiu" else column.astype(str)
+    # The digit sorts the parts as the numbers do.
+    names = [f"{i}: {a:g} – {b:g}" for i, (a, b) in enumerate(pairwise(edges), 1)]
+    return np.array(names)[np.clip(np.searchsorted(edges, column) - 1, 0, len(names) - 1)]
+
+
+def _columns(given: Any, by: Any) -> dict[str, Any]:
+    if isinstance(by, Mapping):
+        return dict(by)
+    names = [by] if isinstance(by, str) else by
+    if hasattr(given, "column") and all(isinstance(name, str) for name in names):
+        return {name: given.column(name) for name in names}
+    return {"": by}

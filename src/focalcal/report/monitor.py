@@ -1,0 +1,181 @@
+"""A monitor's course over time as one HTML page that opens offline."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from focalcal import __version__
+from focalcal.metrics.declare import METRICS
+from focalcal.metrics.monitoring import TESTS, Monitor
+from focalcal.report import page
+from focalcal.report.figure import Figure, axis, line
+
+COLOURS = ("@before", "@after", "@third")
+
+
+def render(monitor: Monitor) -> str:
+    """The whole page as text."""
+    figures = [accuracy(monitor), evidence(monitor), metrics(monitor)]
+    drawn: list[Figure] = []
+    words = (
+        "p-values hold whenever one looks: they are 1 over the largest e-value so far, a mixture "
+        "of likelihood ratios over alternatives and over the batch in which a change began. An "
+        f"alarm is p ≤ {monitor.threshold:.3g}; all false alarms together have a probability of "
+        f"at most {100 * (1 - monitor.level):g} %.",
+        "Expected accuracy is the mean confidence. It needs no labels, but it assumes that at "
+        "equal confidence the model is still as often right as it claims: a change of what the "
+        "labels mean does not show in it.",
+    )
+    body = page.section(
+        "course",
+        "Course",
+        page.pair(figures[:2], drawn),
+        page.pair(figures[2:], drawn, label="Metric"),
+        *map(page.paragraph, words),
+    )
+    body += page.section("batches", "Batches", _table(monitor))
+    return page.frame(
+        title="Calibration monitor",
+        lead=monitor.verdict,
+        links=[("course", "Course"), ("batches", "Batches")],
+        body=body,
+        figures=drawn,
+        foot=f"Written by focalcal {__version__}; reference of {monitor.reference['n']:,} samples.",
+    )
+
+
+def accuracy(monitor: Monitor) -> Figure:
+    """Expected accuracy with its interval, and the measured one where there are labels."""
+    names, results = _names(monitor), monitor.results
+    expected = [r.expected_accuracy for r in results]
+    known = [(name, r.accuracy) for name, r in zip(names, results) if r.accuracy]
+    traces = [
+        _band(names, [100 * e.low for e in expected], [100 * e.high for e in expected]),
+        line(names, [100 * e.value for e in expected], "expected", "@after"),
+        {
+            "type": "scatter",
+            "mode": "markers",
+            "name": "measured",
+            "x": [name for name, _ in known],
+            "y": [100 * a.value for _, a in known],
+            "error_y": {
+                "type": "data",
+                "symmetric": False,
+                "array": [100 * (a.high - a.value) for _, a in known],
+                "arrayminus": [100 * (a.value - a.low) for _, a in known],
+                "color": "@before",
+            },
+            "marker": {"color": "@before", "size": 8},
+        },
+    ]
+    return Figure(
+        id="fig-accuracy",
+        title="Accuracy, %: expected from the confidences, and measured",
+        text="Bars and band are intervals; measured points below the band are over-confident.",
+        traces=traces,
+        layout=_layout("accuracy, %"),
+        header=("batch", "expected, %", "measured, %"),
+        rows=tuple(
+            (
+                r.name,
+                f"{100 * r.expected_accuracy.value:.2f}",
+                f"{100 * r.accuracy.value:.2f}" if r.accuracy else "–",
+            )
+            for r in results
+        ),
+    )
+
+
+def evidence(monitor: Monitor) -> Figure:
+    """−log10 of the p-value of each test, with the line at which it is an alarm."""
+    names, limit = _names(monitor), -math.log10(monitor.threshold)
+    rows = [[-math.log10(max(r.p_values[t], 1e-16)) for r in monitor.results] for t in TESTS]
+    traces = [line(names, y, t, c) for y, t, c in zip(rows, TESTS, COLOURS)]
+    traces.append(
+        line(names, [limit] * len(names), "alarm", "@wrong", line={"dash": "dot", "width": 1.5})
+    )
+    return Figure(
+        id="fig-evidence",
+        title="Evidence: −log10 of the p-values that hold at any time",
+        text=" ".join(f"“{name}”: {meaning}." for name, meaning in TESTS.items()),
+        traces=traces,
+        layout=_layout("−log10 p", rangemode="tozero"),
+        header=("batch", *(f"p {t}" for t in TESTS)),
+        rows=tuple((r.name, *(f"{r.p_values[t]:.3g}" for t in TESTS)) for r in monitor.results),
+    )
+
+
+def metrics(monitor: Monitor) -> Figure:
+    """One declared metric at a time over the labelled batches, the reference as a line."""
+    labelled = [(n, r) for n, r in zip(_names(monitor), monitor.results) if r.metrics]
+    names = [name for name, _ in labelled]
+    shown = [m for m in METRICS.values() if m.show and m.name in monitor.reference["metrics"]]
+    choices = []
+    for m in shown:
+        scale = 100 if m.unit == "%" else 1
+        values = [_scaled(r.metrics.get(m.name), scale) for _, r in labelled]
+        before = _scaled(monitor.reference["metrics"][m.name], scale)
+        unit = ", %" if m.unit == "%" else ""
+        traces = [
+            line(names, values, "batch", "@after", mode="lines+markers"),
+            line(names, [before] * len(names), "reference", "@before", line={"dash": "dot"}),
+        ]
+        choices.append((m.title + unit, traces))
+    return Figure(
+        id="fig-metrics",
+        title="A metric over the labelled batches",
+        text="The dotted line is the reference. Calibration errors are larger in small batches.",
+        traces=choices[0][1] if choices else [],
+        layout=_layout("value"),
+        header=("batch", *(m.title for m in shown)),
+        rows=tuple(
+            (r.name, *(m.text(_scaled(r.metrics.get(m.name), 1)) for m in shown))
+            for _, r in labelled
+        ),
+        choices=tuple(choices),
+    )
+
+
+def _table(monitor: Monitor) -> str:
+    rows = [
+        (
+            r.name,
+            f"{r.n:,}",
+            f"{r.labelled:,}",
+            ", ".join(r.alarms) or "–",
+            "yes" if r.trusted else f"no: {r.caution}",
+        )
+        for r in monitor.results
+    ]
+    header = ("batch", "samples", "with labels", "alarms", "expected accuracy to be trusted")
+    return page.table("Batches in the order in which they came", header, rows)
+
+
+def _names(monitor: Monitor) -> list[str]:
+    return [r.name for r in monitor.results]
+
+
+def _scaled(value: float | None, scale: float) -> float:
+    return math.nan if value is None else scale * value
+
+
+def _layout(title: str, **more: Any) -> dict[str, Any]:
+    return {
+        "xaxis": {"type": "category", "automargin": True},
+        "yaxis": axis(title, **more),
+        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom"},
+    }
+
+
+def _band(x: list[str], low: list[float], high: list[float]) -> dict[str, Any]:
+    return {
+        "type": "scatter",
+        "x": [*x, *reversed(x)],
+        "y": [*high, *reversed(low)],
+        "fill": "toself",
+        "fillcolor": "@after-band",
+        "line": {"width": 0},
+        "hoverinfo": "skip",
+        "showlegend": False,
+    }

@@ -1,0 +1,85 @@
+"""`focalcal compare`: the verdict first, samples matched by id, JSON only."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from focalcal import metrics
+from focalcal.cli import app
+from focalcal.predictions import Predictions
+
+runner = CliRunner()
+
+
+@pytest.fixture
+def files(tmp_path, rng):
+    z = 2 * rng.normal(size=(600, 3))
+    y = np.argmax(z + rng.gumbel(size=z.shape), axis=1)
+    ids = np.arange(600) + 1000
+    paths = []
+    for name, scale in (("sure", 3.0), ("fair", 1.0)):
+        paths.append(tmp_path / f"{name}.npz")
+        Predictions(logits=scale * z, labels=y, ids=ids).save(paths[-1])
+    return paths
+
+
+def compare(*arguments):
+    result = runner.invoke(app, ["compare", *map(str, arguments), "--resamples", "99"])
+    assert result.exit_code == 0, (result.output, result.exception)
+    return result.stdout
+
+
+def test_the_answer_is_in_the_first_line_and_fits(files):
+    out = compare(*files)
+    assert out.startswith("The second is better: log-loss (NLL) ")
+    assert all(len(line) <= 80 for line in out.splitlines())
+    accuracy = next(line for line in out.splitlines() if "accuracy, %" in line)
+    assert accuracy.rstrip("│ ").endswith("–")
+
+
+def test_a_file_cannot_be_told_from_itself(files):
+    assert compare(files[0], files[0]).startswith("The two cannot be told apart")
+
+
+def test_json_equals_the_library(files):
+    record = json.loads(compare(*files, "--json"))
+    a, b = map(Predictions.load, files)
+    found = metrics.compare(None, a, b, resamples=99)
+    assert record["metrics"] == found.to_dict()["metrics"]
+    assert record["verdict"].startswith("The second is better")
+
+
+def test_samples_are_matched_by_id(files, tmp_path):
+    whole = json.loads(compare(*files, "--json"))
+    other = Predictions.load(files[1])
+    mixed = tmp_path / "mixed.npz"
+    other.take(np.random.default_rng(1).permutation(600)).save(mixed)
+    record = json.loads(compare(files[0], mixed, "--json"))
+    assert record["n"] == 600
+    for name in ("nll", "accuracy"):
+        assert record["metrics"][name]["second"] == pytest.approx(whole["metrics"][name]["second"])
+    part = tmp_path / "part.npz"
+    other.take(np.arange(100)).save(part)
+    assert json.loads(compare(files[0], part, "--json"))["n"] == 100
+
+
+@pytest.mark.parametrize(
+    ("ids", "rows", "message"),
+    [
+        (None, 500, "same samples in both files"),
+        (np.zeros(600, int), 600, "each id once"),
+        (np.arange(600), 600, "ids that both files have"),
+    ],
+)
+def test_samples_that_do_not_match_are_errors(files, tmp_path, ids, rows, message):
+    import dataclasses
+
+    other = dataclasses.replace(Predictions.load(files[1]), ids=ids).take(np.arange(rows))
+    path = tmp_path / "other.npz"
+    other.save(path)
+    result = runner.invoke(app, ["compare", str(files[0]), str(path)])
+    assert message in str(result.exception)

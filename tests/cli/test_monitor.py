@@ -1,0 +1,105 @@
+"""`focalcal monitor`: exit code 3 on alarm, a state to go on from, a page, batches by column."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from focalcal import calibrators
+from focalcal.cli import app
+from focalcal.metrics import Monitor
+from focalcal.predictions import Predictions
+
+runner = CliRunner()
+
+
+def draw(rng, n, honesty=1.0):
+    z = 2 * rng.normal(size=(n, 3))
+    return z, np.argmax(honesty * z + rng.gumbel(size=z.shape), axis=1)
+
+
+@pytest.fixture
+def folder(tmp_path, rng):
+    z, y = draw(rng, 1500)
+    np.savez(tmp_path / "reference.npz", logits=z, labels=y)
+    (tmp_path / "weeks").mkdir()
+    for week in range(1, 7):
+        z, y = draw(rng, 400, honesty=1.0 if week < 4 else 0.4)
+        np.savez(tmp_path / "weeks" / f"week{week}.npz", logits=z, labels=y)
+    return tmp_path
+
+
+def run(*arguments, code=0):
+    result = runner.invoke(app, ["monitor", *map(str, arguments)])
+    assert result.exit_code == code, (result.output, result.exception)
+    return result.stdout
+
+
+def test_quiet_weeks_end_with_0_and_an_alarm_with_3(folder):
+    weeks = folder / "weeks"
+    calm = run(folder / "reference.npz", *(weeks / f"week{i}.npz" for i in (1, 2, 3)))
+    assert calm.startswith("No alarm after 3 batches.")
+    out = run(folder / "reference.npz", weeks / "*.npz", code=3)
+    assert out.startswith("Alarm: not calibrated since week4.npz")
+    assert all(len(line) <= 80 for line in out.splitlines())
+    assert "Do not rely on the expected accuracy" in out
+
+
+def test_a_state_goes_on_and_known_batches_are_left_out(folder):
+    state, weeks = folder / "monitor.json", folder / "weeks"
+    run(folder / "reference.npz", weeks / "week1.npz", weeks / "week2.npz", "--state", state)
+    record = json.loads(run(state, weeks / "*.npz", "--state", state, "--json", code=3))
+    whole = json.loads(run(folder / "reference.npz", weeks / "*.npz", "--json", code=3))
+    assert record == whole
+    assert len(Monitor.from_json(state.read_text()).results) == 6
+
+
+def test_the_page_shows_the_course(folder):
+    page = folder / "monitor.html"
+    run(folder / "reference.npz", folder / "weeks" / "*.npz", "-o", page, code=3)
+    text = page.read_text()
+    assert "Alarm: not calibrated since week4.npz" in text
+    for part in ("fig-accuracy", "fig-evidence", "fig-metrics", "smooth"):
+        assert part in text
+
+
+def test_batches_by_a_column_and_without_labels(folder, rng):
+    z, _ = draw(rng, 900)
+    week = np.repeat(["2026-01", "2026-02", "2026-03"], 300)
+    path = folder / "quarter.parquet"
+    Predictions(logits=z, extra={"week": week}).save(path)
+    record = json.loads(run(folder / "reference.npz", path, "--by", "week", "--json"))
+    assert [b["name"] for b in record["batches"]] == ["2026-01", "2026-02", "2026-03"]
+    assert all(b["accuracy"] is None for b in record["batches"])
+
+
+def test_a_calibrator_is_applied_first(folder):
+    with np.load(folder / "reference.npz") as data:
+        logits, labels = data["logits"], data["labels"]
+    np.savez(folder / "sure.npz", logits=3 * logits, labels=labels)
+    calibrators.TemperatureScaling().fit(3 * logits, labels).save(folder / "cal.json")
+    run(folder / "sure.npz", folder / "sure.npz", code=3)
+    run(folder / "sure.npz", folder / "sure.npz", "--calibrator", folder / "cal.json")
+
+
+def test_no_batches_yet_only_saves_the_reference(folder):
+    state = folder / "monitor.json"
+    assert run(folder / "reference.npz", "--state", state).startswith("No alarm after 0 batches.")
+    assert Monitor.from_json(state.read_text()).results == []
+
+
+def test_files_that_are_missing_are_said(folder):
+    result = runner.invoke(app, ["monitor", str(folder / "reference.npz"), "no/*.npz"])
+    assert "no files at no/*.npz" in str(result.exception)
+
+
+def test_multilabel_files_are_refused(folder):
+    path = folder / "many.npz"
+    Predictions(probs=np.full((4, 3), 0.5), labels=np.zeros((4, 3), int), task="multilabel").save(
+        path
+    )
+    result = runner.invoke(app, ["monitor", str(path)])
+    assert "single-label" in str(result.exception)

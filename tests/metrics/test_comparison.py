@@ -1,0 +1,120 @@
+"""Paired comparisons: identities, intervals against a plain loop, and level in simulations."""
+
+from __future__ import annotations
+
+import doctest
+import json
+import math
+
+import numpy as np
+import pytest
+
+from focalcal.errors import InputError
+from focalcal.metrics import METRICS, compare, comparison, nll
+from focalcal.predictions import Predictions
+
+
+def softmax(z):
+    p = np.exp(z - z.max(axis=1, keepdims=True))
+    return p / p.sum(axis=1, keepdims=True)
+
+
+def draw(rng, n, noise=0.7):
+    """Two models of equal worth: the same logits, each with noise of its own."""
+    z = 2 * rng.normal(size=(n, 4))
+    y = np.argmax(z + rng.gumbel(size=z.shape), axis=1)
+    return (
+        y,
+        softmax(z + noise * rng.normal(size=z.shape)),
+        softmax(z + noise * rng.normal(size=z.shape)),
+    )
+
+
+def test_examples():
+    assert doctest.testmod(comparison).failed == 0
+
+
+def test_every_declared_metric_is_compared(rng):
+    y, a, b = draw(rng, 300)
+    found = compare(y, a, b, resamples=50)
+    assert list(found.metrics) == list(METRICS)
+    for name, d in found.metrics.items():
+        assert d.difference.value == pytest.approx(d.second - d.first, nan_ok=True), name
+        assert math.isnan(d.p_value) or 0 < d.p_value <= 1
+    json.dumps(found.to_dict(), allow_nan=False)
+
+
+def test_a_model_cannot_be_told_from_itself(rng):
+    y, a, _ = draw(rng, 200)
+    for d in compare(y, a, a, resamples=50).metrics.values():
+        assert d.better == ""
+        assert d.difference.value == 0
+        assert d.p_value == 1 or math.isnan(d.p_value)
+
+
+def test_swapping_the_models_changes_the_sign_only(rng):
+    y, a, b = draw(rng, 300)
+    one, other = compare(y, a, b, resamples=80), compare(y, b, a, resamples=80)
+    for name in METRICS:
+        x, z = one[name], other[name]
+        assert x.difference.value == pytest.approx(-z.difference.value, nan_ok=True)
+    assert one["classwise_ece"].p_value == pytest.approx(other["classwise_ece"].p_value)
+
+
+def test_interval_of_a_mean_is_that_of_the_paired_differences(rng):
+    """NLL is a mean: the bootstrap must agree with the paired t interval."""
+    y, a, b = draw(rng, 2000)
+    found = compare(y, a, b, resamples=1000)["nll"].difference
+    rows = np.arange(len(y))
+    each = np.log(a[rows, y]) - np.log(b[rows, y])
+    assert found.value == pytest.approx(each.mean())
+    half = 1.96 * each.std(ddof=1) / math.sqrt(len(y))
+    assert found.high - found.value == pytest.approx(half, rel=0.12)
+
+
+def test_better_follows_the_direction_of_the_metric(rng):
+    z = 2 * rng.normal(size=(2000, 4))
+    y = np.argmax(z + rng.gumbel(size=z.shape), axis=1)
+    found = compare(y, softmax(z + rng.normal(size=z.shape)), softmax(z), resamples=200)
+    assert found["nll"].better == found["accuracy"].better == "second"
+    assert found["nll"].difference.high < 0 < found["accuracy"].difference.low
+
+
+def test_the_test_keeps_its_level():
+    """50 pairs of models of equal worth; 10 % may be told apart at level 90 %."""
+    rng = np.random.default_rng(4)
+    names = ("nll", "accuracy", "ece", "classwise_ece")
+    found = [compare(*draw(rng, 150), resamples=50, level=0.9) for _ in range(50)]
+    for name in names:
+        apart = np.mean([f[name].p_value <= 0.1 for f in found])
+        assert apart <= 0.24, name  # three standard errors above
+
+
+def test_predictions_with_logits_and_with_probabilities_compare_alike(rng):
+    y, a, b = draw(rng, 200)
+    one = compare(None, Predictions(probs=a, labels=y), Predictions(probs=b, labels=y), resamples=9)
+    two = compare(
+        None,
+        Predictions(logits=np.log(a), labels=y),
+        Predictions(logits=np.log(b), labels=y),
+        resamples=9,
+    )
+    assert one["nll"].difference.value == pytest.approx(two["nll"].difference.value)
+    assert one["nll"].first == pytest.approx(nll(y, a))
+
+
+def test_too_many_probabilities_leave_class_wise_metrics_without_interval(rng, monkeypatch):
+    monkeypatch.setattr(comparison, "MOST", 10)
+    found = compare(*draw(rng, 50), resamples=9)["classwise_ece"]
+    assert math.isnan(found.p_value)
+    assert math.isfinite(found.difference.value)
+
+
+def test_errors_say_what_is_wrong(rng):
+    y, a, b = draw(rng, 20)
+    with pytest.raises(InputError, match="level between"):
+        compare(y, a, b, level=2)
+    with pytest.raises(InputError, match="same samples"):
+        compare(None, Predictions(probs=a, labels=y), Predictions(probs=b, labels=(y + 1) % 4))
+    with pytest.raises(InputError, match="with labels"):
+        compare(None, Predictions(probs=a), Predictions(probs=b))

@@ -1,0 +1,126 @@
+"""Slices: each is an evaluation of its own rows, and the tests are corrected for their number."""
+
+from __future__ import annotations
+
+import doctest
+import json
+import math
+
+import numpy as np
+import pytest
+
+from focalcal.errors import InputError
+from focalcal.metrics import CalibrationStats, evaluate, evaluate_by, slicing
+from focalcal.metrics.slicing import cut, edges_of, holm, named_rows, of_statistics
+
+
+def draw(rng, n, off=0.0):
+    p = rng.uniform(0.5, 1, n)
+    return (rng.random(n) < p - off).astype(int), p
+
+
+@pytest.fixture
+def data(rng):
+    country = np.repeat(["DE", "FI", "SE", "XX"], [500, 400, 300, 20])
+    y, p = draw(rng, 1220, off=np.where(country == "SE", 0.15, 0.0))
+    return y, p, country
+
+
+def test_examples():
+    assert doctest.testmod(slicing).failed == 0
+
+
+def test_each_slice_is_evaluated_on_its_rows(data):
+    y, p, country = data
+    found = evaluate_by(y, p, by={"country": country}, resamples=50)
+    assert [s.n for s in found.slices] == [500, 400, 300, 20]
+    alone = evaluate(y[country == "FI"], p[country == "FI"], resamples=50, level=1 - 0.05 / 3)
+    assert found["country=FI"].metrics.keys() == alone.metrics.keys()
+    for name, estimate in alone.metrics.items():
+        got = found["country=FI"].metrics[name]
+        for field in ("value", "low", "high"):
+            assert getattr(got, field) == pytest.approx(getattr(estimate, field), nan_ok=True)
+    json.dumps(found.to_dict(), allow_nan=False)
+
+
+def test_the_worst_slice_is_found_and_small_ones_are_named(data):
+    y, p, country = data
+    found = evaluate_by(y, p, by={"country": country}, resamples=200)
+    assert found.worst.name == "country=SE"
+    small = found["country=XX"]
+    assert not small.enough
+    assert math.isnan(small.p_value)
+
+
+def test_without_miscalibration_there_is_no_worst_slice(rng):
+    y, p = draw(rng, 900)
+    assert evaluate_by(y, p, by={"g": np.arange(900) % 3}, resamples=100).worst is None
+
+
+def test_holm_against_its_definition():
+    slices = [
+        slicing.Slice(str(i), 100, {"x": None}, 0.1, 0.0, p)
+        for i, p in enumerate([0.04, 0.001, 0.03, 0.5])
+    ]
+    got = [s.p_value for s in holm([*slices, slicing.few("small", 3)])]
+    assert got[:4] == pytest.approx([0.09, 0.004, 0.09, 0.5])
+    assert math.isnan(got[4])
+
+
+def test_false_alarms_among_many_slices_keep_the_level():
+    """50 data sets of 5 calibrated slices: 10 % of them may name one, at level 90 %."""
+    rng = np.random.default_rng(6)
+    runs, named = 50, 0
+    for _ in range(runs):
+        y, p = draw(rng, 500)
+        by = {"g": np.arange(500) % 5}
+        named += evaluate_by(y, p, by=by, resamples=2, level=0.9).worst is not None
+    assert named / runs <= 0.24
+
+
+def test_merged_statistics_say_the_same(data):
+    y, p, country = data
+    stats = {
+        name: CalibrationStats(1).update(y[rows], p[rows])
+        for name, rows in named_rows({"country": country}, len(y))
+    }
+    whole, merged = evaluate_by(y, p, by={"country": country}, resamples=1000), of_statistics(stats)
+    assert merged.worst.name == whole.worst.name
+    for a, b in zip(whole.slices, merged.slices):
+        assert (a.name, a.n) == (b.name, b.n)
+        if a.enough:
+            assert b.ece == pytest.approx(a.ece)
+            assert b.expected_ece == pytest.approx(a.expected_ece, rel=0.05)
+            assert b.p_value == pytest.approx(a.p_value, abs=0.05)
+
+
+def test_numbers_are_cut_into_parts_of_equal_mass(rng):
+    age = rng.uniform(18, 80, 1000)
+    parts = cut(age, edges_of(age))
+    names, counts = np.unique(parts, return_counts=True)
+    assert len(names) == 5
+    assert counts.min() >= 199
+    order = [age[parts == name].max() for name in names]
+    assert order == sorted(order)
+    assert edges_of(np.array([1, 2, 2])) is None
+
+
+def test_several_columns_are_sliced_one_by_one(data):
+    y, p, country = data
+    by = {"country": country, "half": np.arange(len(y)) % 2}
+    found = evaluate_by(y, p, by=by, resamples=5)
+    assert [s.name for s in found.slices][-2:] == ["half=0", "half=1"]
+    plain = evaluate_by(y, p, by=country, resamples=5)
+    assert [s.name for s in plain.slices] == ["DE", "FI", "SE", "XX"]
+
+
+def test_errors_say_what_is_wrong(data):
+    y, p, country = data
+    with pytest.raises(InputError, match="level between"):
+        evaluate_by(y, p, by=country, level=0)
+    with pytest.raises(InputError, match=r"shape \(1220,\)"):
+        evaluate_by(y, p, by={"c": country[:5]})
+    with pytest.raises(InputError, match="at least one column"):
+        evaluate_by(y, p, by={})
+    with pytest.raises(InputError, match="least"):
+        evaluate_by(y, p, by=country, least=0)

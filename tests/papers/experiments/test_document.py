@@ -1,12 +1,121 @@
-"""The document that is committed is the one the store gives."""
+"""The committed pages are those the committed store gives, and the first page's rules."""
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
+import numpy as np
+import pytest
 
-def test_the_committed_document_opens_with_the_committed_summary():
-    root = Path(__file__).parents[3] / "papers"
-    summary = (root / "results" / "summary.md").read_text("utf-8").strip()
-    document = (root / "REPRODUCTION.md").read_text("utf-8")
-    assert summary in document, "write it again: reproduce --report REPRODUCTION.md"
+from focalcal.metrics import Estimate
+from focalcal.predictions import Predictions
+from focalcal_papers.experiments import EXPERIMENTS, Run, Store, reproduction_document
+from focalcal_papers.experiments.claims import Pair, claims, pairs
+from focalcal_papers.experiments.overview import overview, what_was_run
+
+PAPERS = Path(__file__).parents[3] / "papers"
+
+
+@pytest.fixture(scope="module")
+def stored():
+    return Store(PAPERS / "results").runs()
+
+
+def test_the_committed_pages_are_those_of_the_store():
+    made = reproduction_document(EXPERIMENTS.values(), Store(PAPERS / "results"), "results/figures")
+    again = "write it again: focalcal reproduce --report papers/REPRODUCTION.md"
+    assert (PAPERS / "REPRODUCTION.md").read_text("utf-8") == made.first, again
+    for name, text in made.pages.items():
+        assert (PAPERS / "reproduction" / name).read_text("utf-8") == text, f"{name}: {again}"
+
+
+def test_the_first_page_can_be_read():
+    text = (PAPERS / "REPRODUCTION.md").read_text("utf-8")
+    assert len(text.splitlines()) < 300
+    for paper in ("IE", "FTS", "CPE", "GEO"):
+        assert f"### {paper}: " in text
+        assert f"claims/{paper.lower()}.png" in text
+        assert (PAPERS / "results" / "figures" / "claims" / f"{paper.lower()}.png").is_file()
+    for line in text.splitlines():
+        if line.startswith("| ") and "](reproduction/" in line:
+            page = line.split("](")[1].split("#")[0]
+            assert (PAPERS / page).is_file(), page
+
+
+def test_every_claim_has_a_verdict_and_names_its_seeds(stored):
+    found = claims(stored, Store(PAPERS / "results"))
+    assert {c.verdict for c in found} <= {"holds", "holds only if", "does not hold"}
+    assert all(c.condition for c in found if c.verdict == "holds only if")
+    assert "5 seeds" in found[0].evidence
+
+
+def test_an_empty_store_has_run_nothing(tmp_path):
+    found = claims([], Store(tmp_path))
+    assert {c.verdict for c in found} == {"not run"}
+
+
+def _run(loss, seed, ece, error=0.1, **settings):
+    def at(x):
+        return {"value": x, "low": x - 0.01, "high": x + 0.01, "n": 100}
+
+    kept = {"temperature": 1.0 + seed / 10, "n": {"calibration": 10, "test": 100}}
+    names = ("ece", "error", "nll", "adaptive_ece", "mce", "confidence_gap")
+    kept["before"] = kept["after"] = {n: at(error if n == "error" else ece) for n in names}
+    base = {"dataset": "sst", "model": "tree_lstm", "epochs": 25, "loss": loss, "seed": seed}
+    return Run(f"{loss}{seed}", base | settings, None, None, kept=kept)
+
+
+def test_pairs_are_clear_only_beyond_two_standard_errors():
+    assert Pair("here", [1.0, 1.1], [2.0, 2.1]).clear
+    assert not Pair("here", [1.0, 3.0], [2.0, 4.0]).clear
+    assert not Pair("here", [1.0], [9.0, 9.1]).clear
+    runs = [_run("ce", 0, 0.02), _run("ce", 1, 0.04), _run("fla-53", 0, 0.05)]
+    (found,) = pairs(runs, "before", "ece")
+    assert found.difference == pytest.approx(2.0)
+    assert str(found) == "sst tree_lstm 3.00 ± 1.41 (2 seeds) → 5.00 (1 run)"
+
+
+def test_a_claim_fails_where_its_numbers_do(tmp_path):
+    better = [_run("ce", s, 0.08 + s / 1000) for s in (0, 1)]
+    better += [_run("fla-53", s, 0.02 + s / 1000, error=0.2 + s / 1000) for s in (0, 1)]
+    calibrates, after, accuracy, *_ = claims(better, Store(tmp_path))
+    assert (calibrates.verdict, after.verdict) == ("holds", "holds")
+    assert accuracy.verdict == "does not hold"
+    worse = [
+        dataclasses.replace(r, settings=r.settings | {"loss": o})
+        for r, o in zip(better, ("fla-53", "fla-53", "ce", "ce"))
+    ]
+    calibrates, after, accuracy, *_ = claims(worse, Store(tmp_path))
+    assert (calibrates.verdict, after.verdict) == ("does not hold", "does not hold")
+    assert accuracy.verdict == "holds"
+
+
+def test_the_overview_shows_means_beside_the_papers_values():
+    lines = overview([_run("ce", 0, 0.06), _run("ce", 1, 0.08)])
+    (row,) = [line for line in lines if line.startswith("| ce ")]
+    assert "7.00 ± 1.41 | 7.37 |" in row  # IE Table 1
+    assert "1.1 ± 0.1 | 1.8 |" in row  # its T
+    assert any("300" in line for line in lines)
+
+
+def test_the_list_says_what_was_run():
+    table = EXPERIMENTS["ie/table1"]
+    runs = [_run("ce", 0, 0.06), _run("ce", 1, 0.08), _run("brier", 0, 0.08)]
+    found = what_was_run(table, runs, ["smoke"])
+    assert found == "sst tree_lstm 25 epochs: 2 losses, up to 2 seeds; at smoke"
+    assert what_was_run(EXPERIMENTS["fts/open2"], runs, []) == "not run"
+    assert what_was_run(EXPERIMENTS["cpe/minimizers"], runs, []) == "theory"
+
+
+def test_a_stored_run_without_predictions_keeps_its_record(tmp_path):
+    some = Predictions(logits=np.eye(4).repeat(5, axis=0), labels=np.arange(4).repeat(5))
+    settings = {"dataset": "sst", "model": "tree_lstm", "epochs": 25, "loss": "ce"}
+    store = Store(tmp_path)
+    for seed in (0, 7):
+        store.add(Run("r", settings | {"seed": seed}, some, some))
+    first, later = store.runs()
+    assert (first.predicted, later.predicted) == (True, False)
+    assert later.before["ece"] == first.before["ece"]
+    assert isinstance(later.before["ece"], Estimate)
+    assert later.temperature == first.temperature

@@ -8,12 +8,14 @@ import pytest
 from focalcal.predictions import Predictions
 from focalcal_papers.experiments import Run
 from focalcal_papers.experiments.base import Material
-from focalcal_papers.experiments.ie_grid import grid, known, seeds
+from focalcal_papers.experiments.ie_grid import grid, known, own_cells, printed_cells, seeds
 
 TABLE = {
     (*place, "ce"): {"value": place[1]}
     for place in (("sst-binary", "tree-lstm"), ("20newsgroups", "gpcnn"), ("CIFAR-10", "resnet50"))
 }
+
+RANDOM = {"split": "random", "headers": False}
 
 
 @pytest.mark.parametrize(
@@ -21,8 +23,18 @@ TABLE = {
     [
         (("sst", "tree_lstm", 25, {"vectors": "glove.6B.300d.txt"}), "tree-lstm", ""),
         (("sst", "tree_lstm", 25, {}), "tree-lstm", "word vectors of 300 numbers, ours 100"),
-        (("20newsgroups", "text_cnn", 50, {}), "gpcnn", ""),
-        (("20newsgroups", "text_cnn", 9, {"length": 300}), "gpcnn", "50 epochs, 1000 words"),
+        (("20newsgroups", "text_cnn", 50, RANDOM), "gpcnn", ""),
+        (("20newsgroups", "text_cnn", 50, {}), "gpcnn", "random split without headers"),
+        (
+            ("20newsgroups", "text_cnn", 50, {"split": "random"}),
+            "gpcnn",
+            "random split without headers",
+        ),
+        (
+            ("20newsgroups", "text_cnn", 9, RANDOM | {"length": 300}),
+            "gpcnn",
+            "50 epochs, 1000 words",
+        ),
         (("cifar10", "resnet50", 350, {}), "resnet50", ""),
         (("cifar10", "resnet18", 30, {}), "resnet50", "resnet50, 350 epochs"),
         (("mnist", "resnet50", 350, {}), None, ""),
@@ -49,5 +61,26 @@ def test_several_seeds_are_listed_by_their_mean_and_spread():
     spread = abs(first - second) / np.sqrt(2)
     assert f"ce {(first + second) / 2:.2f} ± {spread:.2f} (2 seeds)" in found.conclusion
     assert "1 of 2 settings have several seeds (up to 2)" in found.conclusion
+    both = next(f for f in found.findings if f.seeds == 2)
+    assert both.spread == pytest.approx(spread)
+    assert "seed" not in both.what
+    # One more run may fall anywhere within the spread of these, and beyond it by chance.
+    assert both.low < min(first, second)
+    assert both.high > max(first, second)
     assert "One run (n = 1) per loss" in seeds(runs[1:])
     assert seeds(()) == ""
+
+
+def test_cells_in_the_papers_own_setting_are_counted_once():
+    some = Predictions(logits=np.eye(2), labels=[0, 1])
+    base = {"dataset": "20newsgroups", "model": "text_cnn", "epochs": 50, "loss": "ce"}
+    runs = [
+        Run(f"s{seed}", base | {"seed": seed, "data_settings": RANDOM}, some, some)
+        for seed in range(3)
+    ]
+    assert len(printed_cells("1")) == 80
+    assert own_cells("1", runs) == 2  # before and after scaling, whatever the number of seeds
+    assert own_cells("3", runs) == 1
+    assert own_cells("7", runs) == 0
+    official = [Run("o", base | {"seed": 0, "data_settings": {}}, some, some)]
+    assert own_cells("1", official) == 0

@@ -24,12 +24,19 @@ from focalcal_papers.experiments import (
     Store,
     refresh,
     reproduce,
-    reproduction_text,
+    reproduction_document,
 )
 from focalcal_papers.experiments import runs as runs_module
 from focalcal_papers.experiments.fts_open import predicted_slope, smallest_slope
 from focalcal_papers.experiments.runner import analysed
 from focalcal_papers.experiments.store import CHECKED, ROUNDING
+
+
+def pages(experiments, store, figures=None):
+    """All pages in one text."""
+    made = reproduction_document(experiments, store, figures)
+    return "\n".join((made.first, *made.pages.values()))
+
 
 THEORY = [name for name, e in EXPERIMENTS.items() if e.theory and name != "fts/fig7"]
 PRINTED_WRONG = {
@@ -192,13 +199,13 @@ def test_the_document_shows_stored_runs_beside_the_paper(store_path, tmp_path):
     store.write(analysed(EXPERIMENTS["cpe/minimizers"], Material("smoke")))
     store.write(Result("ie/table1", "smoke", (Finding("theirs", 1.0),), "Said theirs.", True))
     names = ("ie/table1", "ie/fig2", "cpe/minimizers", "geo/fig2", "fts/shift", "fts/compensation")
-    text = reproduction_text([EXPERIMENTS[n] for n in names], store)
+    text = pages([EXPERIMENTS[n] for n in names], store)
     assert "| 4.35 |" in text  # the paper's ECE of CE on ResNet-50
     assert "6 of the table's 80 cells have a run in the paper's own setting" in text
     assert "of 3 pairs of losses" in text
     assert "One run (n = 1) per loss" in text
     assert "Published networks: Said theirs." in text
-    assert "| theirs |" in text
+    assert "\nie/table1,theirs,1," in text
     assert "0.7744" in text
     assert "Not run: no run with a measured Hessian" in text
     assert "## fts/shift\n" in text
@@ -218,9 +225,9 @@ def test_what_is_kept_of_stored_runs_serves_until_another_run_comes(store_path, 
     assert kept.runs == (one.label,)
     assert kept.tables[0].rows[0][0] == one.label
     store.write(dataclasses.replace(kept, conclusion="Kept words."))
-    assert "Kept words." in reproduction_text([experiment], store)
+    assert "Kept words." in pages([experiment], store)
     store.add(two)
-    later = reproduction_text([experiment], store)
+    later = pages([experiment], store)
     assert "Kept words." not in later
     assert two.label in later
     assert not refresh(EXPERIMENTS["fts/shift"], store, store.runs(), None)
@@ -239,11 +246,14 @@ def test_figures_of_stored_runs_are_drawn_and_shown(store_path, tmp_path):
         store.add(_pretend(Run.from_folder(folder)))
     experiment = EXPERIMENTS["ie/fig1"]
     assert refresh(experiment, store, store.runs(), None)
-    (tmp_path / "summary.md").write_text("Said by hand.\n")
-    text = reproduction_text([experiment], store, "../figures")
-    assert "(../figures/ie/fig1.stored.png)" in text
+    (tmp_path / "open_questions.md").write_text("Said by hand.\n")
+    made = reproduction_document([experiment], store, "figures")
+    assert "(../figures/ie/fig1.stored.png)" in made.pages["ie.md"]
     assert (tmp_path / "figures" / "ie" / "fig1.stored.png").is_file()
-    assert text.index("Said by hand.") < text.index("| name |")
+    assert made.pages["open-questions.md"] == "Said by hand.\n"
+    assert "[answers](reproduction/open-questions.md)" in made.first
+    made.write(tmp_path / "R.md", store)
+    assert (tmp_path / "reproduction" / "values.csv").read_text().startswith("name,quantity,ours")
 
 
 def test_what_could_not_run_is_listed():
@@ -535,7 +545,12 @@ def test_command_line(store_path, tmp_path):
     report = tmp_path / "R.md"
     kept = cli.invoke(app, ["reproduce", "--add", run, "--report", str(report), *out])
     assert kept.exit_code == 0, kept.output
-    assert "0.7744" in report.read_text()
+    assert "0.7744" in (tmp_path / "reproduction" / "cpe.md").read_text()
+    assert "(reproduction/cpe.md#cpeminimizers)" in report.read_text()
+    again = cli.invoke(app, ["reproduce", "--list", "--json", *out])
+    done = {row["name"]: row["run"] for row in json.loads(again.stdout)}
+    assert done["cpe/minimizers"] == "theory"
+    assert done["ie/table7"] == "not run"
     many = cli.invoke(app, ["reproduce", "cpe/min*", "ie/fig7", "--json", *out])
     assert [r["name"] for r in json.loads(many.stdout)] == ["cpe/minimizers", "ie/fig7"]
     wrong = cli.invoke(app, ["reproduce", "ie/tabel1", *out])

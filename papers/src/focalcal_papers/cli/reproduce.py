@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from focalcal_papers.experiments import Result, Store
 
 
+RESULTS = Path("results")
+
+
 def register(app: typer.Typer) -> None:
     app.command()(reproduce)
 
@@ -27,7 +30,9 @@ def reproduce(
         str, typer.Option(help="smoke (CPU), lite (a GPU, minutes) or paper.")
     ] = "smoke",
     data: Annotated[Path | None, typer.Option(help="Folder of data and predictions.")] = None,
-    out: Annotated[Path, typer.Option(help="Result store to write to.")] = Path("results"),
+    out: Annotated[
+        Path | None, typer.Option(help="Result store: results; --list looks in papers/results too.")
+    ] = None,
     only: Annotated[
         str, typer.Option(metavar="TEXT", help="Only recipes whose label contains this.")
     ] = "",
@@ -55,8 +60,9 @@ def reproduce(
     if report is not None:
         check_suffix(report, (".md",))
     if list_names:
-        _list(json_output)
+        _list(Store(out or _existing_store()), json_output)
         return
+    out = out or RESULTS
     store = Store(out)
     for folder in add or []:
         typer.echo(f"kept: {store.add(Run.from_folder(folder))}", err=json_output)
@@ -75,20 +81,26 @@ def reproduce(
         print_json(records if len(records) > 1 else records[0])
 
 
+def _existing_store() -> Path:
+    """Where there is a store to read: ./results, or that of this repository."""
+    ours = Path("papers") / RESULTS
+    return ours if ours.is_dir() and not (RESULTS / "trained").is_dir() else RESULTS
+
+
 def _write_report(report: Path, store: Store, data: Path | None) -> None:
     """Analyse the stored runs anew, then write the document of everything kept."""
     import os
 
-    from focalcal._files import write_text
     from focalcal.cli._console import working
-    from focalcal_papers.experiments import EXPERIMENTS, refresh, reproduction_text
+    from focalcal_papers.experiments import EXPERIMENTS, refresh, reproduction_document
 
     stored = store.runs()
     for name, experiment in EXPERIMENTS.items():
         with working(name):
             refresh(experiment, store, stored, data)
     figures = os.path.relpath(store.path / "figures", report.parent)
-    write_text(report, reproduction_text(EXPERIMENTS.values(), store, Path(figures).as_posix()))
+    made = reproduction_document(EXPERIMENTS.values(), store, Path(figures).as_posix())
+    made.write(report, store)
 
 
 def _tell(step: str) -> None:
@@ -117,12 +129,15 @@ def _chosen(patterns: list[str], known: list[str]) -> list[str]:
     return list(found)
 
 
-def _list(json_output: bool) -> None:
+def _list(store: Store, json_output: bool) -> None:
+    """Every name, how many runs it takes at each scale, and what the store has of it."""
     from rich.table import Table
 
     from focalcal.cli._console import out, print_json
     from focalcal_papers.experiments import EXPERIMENTS, SCALES
+    from focalcal_papers.experiments.overview import what_was_run
 
+    stored = store.runs()
     rows = [
         {
             "name": e.name,
@@ -130,17 +145,18 @@ def _list(json_output: bool) -> None:
             "runs": {scale: len(e.recipes(scale)) for scale in SCALES},
             "theory": e.theory,
             "files": list(e.files),
+            "run": what_was_run(e, stored, store.scales(e.name)),
         }
         for e in EXPERIMENTS.values()
     ]
     if json_output:
         print_json(rows)
         return
-    table = Table("name", "what", *(f"runs: {scale}" for scale in SCALES))
+    table = Table("name", "what", "runs: " + ", ".join(SCALES), f"what has been run ({store.path})")
     table.columns[0].no_wrap = True
     for row in rows:
-        counts = ["theory"] * 3 if row["theory"] else [str(n) for n in row["runs"].values()]
-        table.add_row(row["name"], row["title"], *counts)
+        counts = "theory" if row["theory"] else ", ".join(map(str, row["runs"].values()))
+        table.add_row(row["name"], row["title"], counts, row["run"])
     out().print(table)
 
 

@@ -7,6 +7,7 @@
 from focalcal_papers.experiments import (
     cpe,
     fts,
+    fts_every,
     fts_next,
     fts_open,
     geo,
@@ -16,14 +17,25 @@ from focalcal_papers.experiments import (
     ie_recipe,
 )
 from focalcal_papers.experiments.base import SCALES, Analysis, Experiment, Finding, Material, Result
-from focalcal_papers.experiments.document import refresh, reproduction_text
+from focalcal_papers.experiments.document import refresh, reproduction_document
 from focalcal_papers.experiments.runner import reproduce
 from focalcal_papers.experiments.runs import Run
 from focalcal_papers.experiments.store import Store
 
 EXPERIMENTS: dict[str, Experiment] = {
     e.name: e
-    for module in (ie, ie_recipe, ie_figures, fts, fts_open, fts_next, cpe, geo, geo_small)
+    for module in (
+        ie,
+        ie_recipe,
+        ie_figures,
+        fts,
+        fts_every,
+        fts_open,
+        fts_next,
+        cpe,
+        geo,
+        geo_small,
+    )
     for e in module.EXPERIMENTS
 }
 """Name on the command line to experiment, in the papers' order."""
@@ -40,5 +52,5 @@ __all__ = [
     "Store",
     "refresh",
     "reproduce",
-    "reproduction_text",
+    "reproduction_document",
 ]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from focalcal.metrics import Estimate
 from focalcal_papers.experiments.runs import Run
@@ -16,6 +18,7 @@ from focalcal_papers.figures import Panel, Table
 SCALES = ("smoke", "lite", "paper")
 STORED = "stored"
 """What a result made of stored runs is called in place of a scale."""
+Z95 = 1.96
 MARGIN = 0.25
 """A trained network agrees with a printed value up to its own interval and this share of it."""
 
@@ -27,7 +30,8 @@ class Finding:
     tolerance: how far the two may lie apart; without it the paper's value, give or take
     `MARGIN` of itself, has to meet our interval. `reason` says why `ours` is None. `setting` says
     what the paper had where ours is not the same (its network, its epochs): then values are similar
-    or unlike, no more.
+    or unlike, no more. Of several `seeds`, `ours` is the mean, `spread` their standard deviation,
+    and the interval that of one more run.
     """
 
     what: str
@@ -39,6 +43,8 @@ class Finding:
     tolerance: float | None = None
     reason: str = ""
     setting: str = ""
+    seeds: int | None = None
+    spread: float | None = None
 
     @classmethod
     def percent(cls, what: str, e: Estimate, paper: float | None = None, **more: Any) -> Finding:
@@ -51,6 +57,30 @@ class Finding:
             return cls(what, None, paper, n=e.n, reason="undefined: no such sample", **more)
         ends = (100 * e.low, 100 * e.high) if math.isfinite(e.low) else (None, None)
         return cls(what, 100 * e.value, paper, *ends, e.n, **more)
+
+    @classmethod
+    def of_seeds(
+        cls, what: str, each: Sequence[Estimate], paper: float | None = None, **more: Any
+    ) -> Finding:
+        """One value in percent of several seeds; of a single one as `percent`.
+
+        The interval is that of one more run: the spread of the seeds and, beside it, the sampling
+        error of the test set that they share.
+
+        >>> two = [Estimate(0.02, 0.02, 0.02, 9), Estimate(0.04, 0.04, 0.04, 9)]
+        >>> f = Finding.of_seeds("ECE %", two)
+        >>> f.ours, f.seeds, round(f.spread, 3)
+        (3.0, 2, 1.414)
+        """
+        values = 100 * np.array([e.value for e in each])
+        if len(each) == 1 or not np.isfinite(values).all():
+            return cls.percent(what, each[0], paper, **more)
+        sampling = np.mean([100 * (e.high - e.low) / (2 * Z95) for e in each])
+        mean, spread = float(values.mean()), float(values.std(ddof=1))
+        half = Z95 * math.hypot(spread, sampling)
+        ends = (mean - half, mean + half)
+        more |= {"seeds": len(each), "spread": spread}
+        return cls(what, mean, paper, *ends, each[0].n, **more)
 
     @property
     def verdict(self) -> str:
@@ -73,6 +103,21 @@ class Finding:
         if self.setting:
             return "similar" if near else "unlike"
         return "agrees" if near else "differs"
+
+    @property
+    def text(self) -> str:
+        """Our value as tables show it: mean ± standard deviation of seeds, or one run's interval.
+
+        >>> Finding("ECE %", 2.5, low=2.25, high=2.75).text
+        '2.5 [2.25, 2.75]'
+        """
+        if self.ours is None:
+            return "—"
+        if self.spread is not None:
+            return f"{self.ours:.2f} ± {self.spread:.2f} ({self.seeds} seeds)"
+        if self.low is None or self.high is None:
+            return f"{self.ours:.4g}"
+        return f"{self.ours:.4g} [{self.low:.4g}, {self.high:.4g}]"
 
     def to_dict(self) -> dict[str, Any]:
         """Only what is set, with NaN and infinity as None."""
@@ -128,7 +173,8 @@ class Experiment:
     with the runs' weights, "curvature" or "shift". files: published predictions it reads where
     --data holds them.
     from_tables: whether the papers' printed tables alone already say something. made_up: whether
-    made-up data are what it is about, not a stand-in.
+    made-up data are what it is about, not a stand-in. records: whether it needs no predictions of
+    stored runs, only their records.
     """
 
     name: str
@@ -141,6 +187,7 @@ class Experiment:
     files: tuple[str, ...] = ()
     from_tables: bool = False
     made_up: bool = False
+    records: bool = False
 
     @property
     def theory(self) -> bool:

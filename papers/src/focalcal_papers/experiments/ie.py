@@ -8,11 +8,19 @@ from __future__ import annotations
 
 from functools import partial
 
+import numpy as np
+
 from focalcal.maps import gamma_for_probability
-from focalcal.metrics import ece
 from focalcal_papers.experiments import published
 from focalcal_papers.experiments.base import Analysis, Experiment, Finding, Material
-from focalcal_papers.experiments.ie_grid import as_table, grid, known, printed_s99, seeds
+from focalcal_papers.experiments.ie_grid import (
+    as_table,
+    by_setting,
+    grid,
+    known,
+    printed_s99,
+    seeds,
+)
 from focalcal_papers.experiments.reference import number
 from focalcal_papers.experiments.runs import measured
 from focalcal_papers.experiments.settings import (
@@ -64,13 +72,16 @@ def _gamma_rule(material: Material) -> Analysis:
 
 def _policies(material: Material) -> Analysis:
     findings, found = [], {}
-    for run in material.runs:
-        labels, probs = run.calibration.labels, run.calibration.probabilities()
+    for own in by_setting(material.runs).values():
         for name, metric in (("ECE %", "ece"), ("equal-mass ECE %", "adaptive_ece")):
-            e = measured(metric, labels, probs)
-            findings.append(Finding.percent(f"calibration {name}, {run.label}", e))
-        place = found.setdefault(f"{run.settings['dataset']} {run.network}", {})
-        place.setdefault(run.loss, 100 * ece(labels, probs))
+            each = [
+                measured(metric, run.calibration.labels, run.calibration.probabilities())
+                for run in own
+            ]
+            label = own[0].setting if len(own) > 1 else own[0].label
+            findings.append(Finding.of_seeds(f"calibration {name}, {label}", each))
+        place = found.setdefault(f"{own[0].dataset} {own[0].network}", {})
+        place.setdefault(own[0].loss, findings[-2].ours)
     text = "; ".join(
         f"{place}: " + ", ".join(f"{k} {by[k]:.2f}" for k in sorted(by, key=by.__getitem__))
         for place, by in found.items()
@@ -82,21 +93,24 @@ def _policies(material: Material) -> Analysis:
 def _s99(material: Material) -> Analysis:
     printed = printed_s99()
     findings, parts = [], []
-    for run in (*material.runs, *published.golden_run(material.data)):
-        paper, setting = known(run, printed)
+    groups = by_setting((*material.runs, *published.golden_run(material.data)))
+    for own in groups.values():
+        paper, setting = known(own[0], printed)
         shares = []
-        for stage, found in (("pre", run.before), ("post", run.after)):
+        for stage in ("pre", "post"):
+            each = [run.before if stage == "pre" else run.after for run in own]
             for name, column in (("share", "s99"), ("accuracy", "s99_acc")):
+                label = own[0].setting if len(own) > 1 else own[0].label
                 findings.append(
-                    Finding.percent(
-                        f"S99 {name} %, {run.label}, {stage}",
-                        found[f"high_confidence_{name}"],
+                    Finding.of_seeds(
+                        f"S99 {name} %, {label}, {stage}",
+                        [e[f"high_confidence_{name}"] for e in each],
                         number(paper.get(f"{column}_{stage}%")),
                         setting=setting,
                     )
                 )
-            shares.append(100 * found["high_confidence_share"].value)
-        place = f"{run.settings['dataset']} {run.network} {run.loss}"
+            shares.append(100 * np.mean([e["high_confidence_share"].value for e in each]))
+        place = f"{own[0].dataset} {own[0].network} {own[0].loss}"
         parts.append(f"{place} {shares[0]:.1f} → {shares[1]:.1f} %")
     text = (
         "Share of test samples with confidence of at least .99, and their accuracy. Share before → "
@@ -120,6 +134,7 @@ def _table(number: int, title: str, claim: str, losses: tuple[str, ...]) -> Expe
         partial(grid_recipes, losses),
         is_published,
         files=(published.GOLDEN,) if "fla-53" in losses else (),
+        records=True,
     )
 
 
@@ -153,6 +168,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         partial(grid_recipes, ("ce", "mmce", "fla-53")),
         lambda s: is_published(s) and s["loss"] in ("ce", "mmce", "fla-53"),
         files=(published.GOLDEN,),
+        records=True,
     ),
     _table(7, "ECE of the focal variants", "sample-dependent γ is best overall", FOCAL),
     _table(8, "Equal-mass ECE of the focal variants", "as Table 7", FOCAL),

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 from focalcal._arrays import softmax
+from focalcal.bins import Bins
 from focalcal.maps import gamma_for_probability, inverse_focal_map
 from focalcal.metrics import reliability
 from focalcal_papers.experiments.base import Analysis, Experiment, Finding, Material
@@ -29,7 +30,7 @@ def _ends(run: Run, names: tuple[str, ...]) -> list[Finding]:
     """Numbers of the finished network on the test set, with intervals."""
     found = []
     for name in names:
-        e = run.before[name]
+        e = run.evaluation[name]
         what = f"test {name.replace('_', ', ')}, {run.label}"
         if name == "ece":
             found.append(Finding.percent(f"test ECE %, {run.label}", e))
@@ -128,7 +129,7 @@ def _fig3(material: Material) -> Analysis:
     parts = []
     for name, unit in (("nll", "NLL"), ("entropy_wrong", "entropy when wrong")):
         parts.append(
-            f"{unit}: " + ", ".join(f"{k} {r.before[name].value:.3f}" for k, r in runs.items())
+            f"{unit}: " + ", ".join(f"{k} {r.evaluation[name].value:.3f}" for k, r in runs.items())
         )
     parts.append(
         "norm of the last layer: " + ", ".join(f"{k} {v:.2f}" for k, v in norms.items() if v)
@@ -173,6 +174,10 @@ def _fig4(material: Material) -> Analysis:
     return Analysis(tuple(findings), base.conclusion, panels)
 
 
+def _bins(run: Run, temperature: float) -> Bins:
+    return reliability(run.test.labels, softmax(run.test.as_logits() / temperature))
+
+
 def _fig5(material: Material) -> Analysis:
     runs = material.by_loss()
     findings = [
@@ -180,8 +185,8 @@ def _fig5(material: Material) -> Analysis:
         for r in runs.values()
         for stage, e in (("pre", r.before["ece"]), ("post", r.after["ece"]))
     ]
-    before = {k: r.before.reliability for k, r in runs.items()}
-    after = {k: r.after.reliability for k, r in runs.items()}
+    before = {k: _bins(r, 1.0) for k, r in runs.items()}
+    after = {k: _bins(r, r.temperature) for k, r in runs.items()}
     gaps = ", ".join(f"{k} {100 * r.before['confidence_gap'].value:+.1f}" for k, r in runs.items())
     ends = ", ".join(f"{k} {100 * r.after['ece'].value:.2f}" for k, r in runs.items())
     text = f"Confidence minus accuracy before scaling, in points: {gaps}. ECE % after: {ends}."

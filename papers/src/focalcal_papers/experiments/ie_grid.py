@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from focalcal.metrics import Estimate
 from focalcal_papers.experiments import published
-from focalcal_papers.experiments.base import Analysis, Finding, Material
+from focalcal_papers.experiments.base import Z95, Analysis, Finding, Material
 from focalcal_papers.experiments.reference import Row, number, rows
 from focalcal_papers.experiments.runs import IMAGES, Run
 from focalcal_papers.figures import Table
@@ -58,6 +58,8 @@ def known(run: Run, table: dict[Any, Row], *rest: str) -> tuple[Row, str]:
     of_data = s.get("data_settings") or {}
     if of_data.get("length", 1000) != 1000:
         setting.append("1000 words")
+    if s["dataset"] == "20newsgroups" and run.dataset != "20newsgroups-random":
+        setting.append("random split without headers")
     if s["dataset"] == "sst" and "300d" not in of_data.get("vectors", ""):
         setting.append("word vectors of 300 numbers, ours 100")
     return (row, ", ".join(setting)) if row else ({}, "")
@@ -68,13 +70,38 @@ def printed_s99() -> dict[tuple[str, str, str], Row]:
     return {(r["dataset"], r["model"], r["loss"]): r for r in rows("intriguing_effects_s99")}
 
 
-def grid(table: str, material: Material) -> Analysis:
-    """A table of one metric: losses × networks, before and after temperature scaling."""
-    printed: dict[Key, Row] = {
+def printed_cells(table: str) -> dict[Key, Row]:
+    """A table's printed cells by data set, network, loss and stage."""
+    return {
         (r["dataset"], r["model"], r["loss"], r["stage"]): r
         for r in rows("intriguing_effects")
         if r["table"] == table
     }
+
+
+def own_cells(table: str, runs: Sequence[Run]) -> int:
+    """How many of a table's cells have a run in the paper's own setting."""
+    printed = printed_cells(table)
+    stages = dict.fromkeys(key[3] for key in printed)
+    found = set()
+    for run, stage in itertools.product(runs, stages):
+        row, setting = known(run, printed, stage)
+        if row and not setting:
+            found.add((row["dataset"], row["model"], row["loss"], row["stage"]))
+    return len(found)
+
+
+def by_setting(runs: Iterable[Run]) -> dict[str, list[Run]]:
+    """The seeds of each setting."""
+    found: dict[str, list[Run]] = {}
+    for run in runs:
+        found.setdefault(run.setting, []).append(run)
+    return found
+
+
+def grid(table: str, material: Material) -> Analysis:
+    """A table of one metric: losses × networks, before and after temperature scaling."""
+    printed = printed_cells(table)
     losses = dict.fromkeys(key[2] for key in printed)
     stages = dict.fromkeys(key[3] for key in printed)
     metric = next(iter(printed.values()))["metric"]
@@ -84,46 +111,76 @@ def grid(table: str, material: Material) -> Analysis:
     if not runs:
         reason = f"no stored run with one of {', '.join(losses)}"
         return Analysis((Finding(NAMES[metric], reason=reason),), f"Not run: {reason}.")
-    findings, same = [], 0
-    for run, stage in itertools.product(runs, stages):
-        paper, setting = known(run, printed, stage)
-        same += bool(paper) and not setting
-        after = f" at T {run.temperature:.1f}" if stage == "post" else ""
-        what = f"{NAMES[metric]}, {run.label}, {stage}{after}"
-        if paper.get("temperature"):
-            what += f" (paper: T {paper['temperature']})"
-        e = _of(run, stage)[METRICS[metric]]
-        findings.append(Finding.percent(what, e, number(paper.get("value")), setting=setting))
-        theirs = number(paper.get("temperature"))
-        if stage == "post" and theirs is not None and metric == "ece%":
-            # A step and a half of the grid that T is chosen from.
-            what = f"T, {run.label}"
-            t, n = run.temperature, run.calibration.n
-            findings.append(Finding(what, t, theirs, n=n, tolerance=0.15, setting=setting))
+    groups = by_setting(runs)
+    findings: list[Finding] = []
+    shown = []
+    for name, own in groups.items():
+        line: dict[str, str] = {"setting": name, "seeds": str(len(own))}
+        for stage in stages:
+            paper, setting = known(own[0], printed, stage)
+            found = _finding(metric, own, stage, paper, setting)
+            line[STAGES[stage]] = found.text
+            line[f"paper, {stage}"] = _printed(paper, setting)
+            findings.append(found)
+            theirs = number(paper.get("temperature"))
+            if stage == "post" and theirs is not None and metric == "ece%":
+                findings.append(_temperature(own, theirs, setting))
+                line["T"] = findings[-1].text
+                line["paper, T"] = f"{theirs:g}"
+        shown.append(line)
+    same = own_cells(table, runs)
     text = f"{same} of the table's {len(printed)} cells have a run in the paper's own setting"
-    text += f", {len(runs) * len(stages) - same} values are of other settings, as named. "
+    other = len(groups) * len(stages) - same
+    text += f", {other} values are of other settings, as named. "
     text += " ".join(filter(None, (_order(runs, METRICS[metric], s, printed) for s in stages)))
     if metric == "mce%":
         text += " One bin of few samples decides the MCE; so wide are its intervals that a verdict "
         text += "means little."
+    columns = tuple(dict.fromkeys(k for line in shown for k in line))
+    cells = tuple(tuple(line.get(k, "") for k in columns) for line in shown)
+    shown_table = Table(NAMES[metric], columns, cells)
     text = text.rstrip() + seeds(material.runs)
-    return Analysis(tuple(findings), text, (as_table(findings),))
+    return Analysis(tuple(findings), text, (as_table(findings),), (shown_table,))
+
+
+def _finding(metric: str, own: list[Run], stage: str, paper: Row, setting: str) -> Finding:
+    at = np.mean([run.temperature for run in own])
+    what = f"{NAMES[metric]}, {own[0].setting if len(own) > 1 else own[0].label}, {stage}"
+    what += f" at T {at:.1f}" if stage == "post" else ""
+    what += f" (paper: T {paper['temperature']})" if paper.get("temperature") else ""
+    each = [_of(run, stage)[METRICS[metric]] for run in own]
+    return Finding.of_seeds(what, each, number(paper.get("value")), setting=setting)
+
+
+def _temperature(own: list[Run], theirs: float, setting: str) -> Finding:
+    """The mean T of the seeds beside the printed one."""
+    each = [run.temperature for run in own]
+    # A step and a half of the grid that T is chosen from, or what seeds differ by.
+    more: dict[str, Any] = {"tolerance": 0.15}
+    if len(own) > 1:
+        spread = float(np.std(each, ddof=1))
+        more = {"tolerance": max(0.15, 2 * spread), "seeds": len(own), "spread": spread}
+    what = f"T, {own[0].setting if len(own) > 1 else own[0].label}"
+    n = own[0].kept["n"]["calibration"] if own[0].kept else own[0].calibration.n
+    return Finding(what, float(np.mean(each)), theirs, n=n, setting=setting, **more)
+
+
+def _printed(paper: Row, setting: str) -> str:
+    value = number(paper.get("value"))
+    return "" if value is None else f"{value:g}" + (f" ({setting})" if setting else "")
 
 
 def seeds(runs: Sequence[Run]) -> str:
     """How many seeds stand behind the numbers."""
-    counted: dict[tuple[str, str, str, int], int] = {}
-    for run in runs:
-        key = (run.settings["dataset"], run.network, run.loss, run.settings["epochs"])
-        counted[key] = counted.get(key, 0) + 1
-    if not runs:
+    counted = [len(own) for own in by_setting(runs).values()]
+    if not counted:
         return ""
-    once = sum(n == 1 for n in counted.values())
+    once = counted.count(1)
     if once == len(counted):
         return " One run (n = 1) per loss: the intervals say nothing of other seeds."
-    most = max(counted.values())
-    text = f" {len(counted) - once} of {len(counted)} settings have several seeds (up to {most})"
-    return text + "; intervals are over samples and say nothing of other seeds."
+    text = f" {len(counted) - once} of {len(counted)} settings have several seeds"
+    text += f" (up to {max(counted)}), given as mean ± standard deviation"
+    return text + ("; the others are one run each." if once else ".")
 
 
 def _of(run: Run, stage: str) -> Any:
@@ -131,34 +188,28 @@ def _of(run: Run, stage: str) -> Any:
 
 
 def _order(runs: Sequence[Run], metric: str, stage: str, printed: dict[Key, Row]) -> str:
-    """Our losses from the lowest on, and which pairs of them stand in the paper's order.
-
-    Of several seeds the mean is listed, and the first compared.
-    """
-    groups: dict[tuple[str, str], dict[str, tuple[Estimate, float | None]]] = {}
-    values: dict[tuple[str, str, str], list[float]] = {}
-    for run in runs:
-        paper, _ = known(run, printed, stage)
-        where, e = (run.settings["dataset"], run.network), _of(run, stage)[metric]
-        groups.setdefault(where, {}).setdefault(run.loss, (e, number(paper.get("value"))))
-        values.setdefault((*where, run.loss), []).append(100 * e.value)
+    """Our losses from the lowest on, and which pairs of them stand in the paper's order."""
+    groups: dict[tuple[str, str, int], dict[str, list[Run]]] = {}
+    for own in by_setting(runs).values():
+        where = (own[0].dataset, own[0].network, own[0].settings["epochs"])
+        groups.setdefault(where, {}).setdefault(own[0].loss, own)
     parts = []
-    for (data, network), by_loss in groups.items():
+    for (data, network, _), by_loss in groups.items():
         if len(by_loss) < 2:
             continue
-        every = {loss: values[data, network, loss] for loss in by_loss}
-        listed = ", ".join(
-            f"{loss} {_mean_and_spread(every[loss])}"
-            for loss in sorted(every, key=lambda loss: np.mean(every[loss]))
-        )
+        ends = {k: _mean_interval([_of(r, stage)[metric] for r in v]) for k, v in by_loss.items()}
+        listed = ", ".join(f"{k} {ends[k][3]}" for k in sorted(ends, key=lambda k: ends[k][0]))
         text = f"{data} {network} {STAGES[stage]}, lowest first: {listed}"
+        theirs = {
+            k: number(known(v[0], printed, stage)[0].get("value")) for k, v in by_loss.items()
+        }
         pairs = [
-            (a, b, x < y)
-            for (a, x), (b, y) in itertools.combinations(by_loss.values(), 2)
-            if x is not None and y is not None
+            (ends[a], ends[b], theirs[a] < theirs[b])
+            for a, b in itertools.combinations(by_loss, 2)
+            if theirs[a] is not None and theirs[b] is not None
         ]
-        apart = [(a, b, less) for a, b, less in pairs if a.high < b.low or b.high < a.low]
-        kept = sum((a.value < b.value) == less for a, b, less in apart)
+        apart = [(a, b, less) for a, b, less in pairs if a[2] < b[1] or b[2] < a[1]]
+        kept = sum((a[0] < b[0]) == less for a, b, less in apart)
         if pairs:
             text += f"; of {len(pairs)} pairs of losses "
             text += (
@@ -171,13 +222,17 @@ def _order(runs: Sequence[Run], metric: str, stage: str, printed: dict[Key, Row]
     return " ".join(parts)
 
 
-def _mean_and_spread(values: list[float]) -> str:
-    if len(values) == 1:
-        return f"{values[0]:.2f}"
-    return f"{np.mean(values):.2f} ± {np.std(values, ddof=1):.2f} ({len(values)} seeds)"
+def _mean_interval(each: list[Estimate]) -> tuple[float, float, float, str]:
+    """The mean of seeds in percent, the ends of its 95 % interval, and how it is written."""
+    found = Finding.of_seeds("", each)
+    if found.spread is None:
+        return found.ours, found.low, found.high, f"{found.ours:.2f}"
+    sampling = np.mean([100 * (e.high - e.low) / (2 * Z95) for e in each])
+    half = Z95 * float(np.hypot(found.spread / len(each) ** 0.5, sampling))
+    return found.ours, found.ours - half, found.ours + half, found.text
 
 
 def as_table(findings: Sequence[Finding]) -> Table:
     """Findings as a panel."""
-    cells = tuple((f.what, f.ours, "" if f.paper is None else f.paper, f.verdict) for f in findings)
+    cells = tuple((f.what, f.text, "" if f.paper is None else f.paper, f.verdict) for f in findings)
     return Table("", ("cell", "ours", "paper", "verdict"), cells)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import partial
 
 from focalcal_papers.experiments.base import Analysis, Experiment, Finding, Material
@@ -13,6 +14,8 @@ from focalcal_papers.figures import Table
 WAYS = (("sum", 2.0), ("mean", 0.0), ("mean", 2.0), ("sum", 0.0))
 DECAYS = (5e-5, 5e-4, 5e-3)
 LOSSES = ("ce", "fla-53")
+FEWEST = 5
+"""Settings of a loss below which a rank correlation says nothing."""
 PERCEPTRON: Settings = {
     "dataset": "fashion_mnist",
     "model": "mlp",
@@ -55,10 +58,14 @@ def _decay(run: Run) -> float:
 
 def _analyse(material: Material) -> Analysis:
     findings, cells = [], {}
-    order = sorted(material.runs, key=lambda r: (_way(r), r.settings["weight_decay"]))
+    order = sorted(
+        material.runs, key=lambda r: (_way(r), r.settings["weight_decay"], r.settings["epochs"])
+    )
     for run in order:
         reduction, clip = _way(run)
-        how = f"{reduction} loss, " + (f"clipped at {clip:g}" if clip else "unclipped")
+        how = f"{run.settings['epochs']} epochs, {reduction} loss, " + (
+            f"clipped at {clip:g}" if clip else "unclipped"
+        )
         how += f", weight decay {run.settings['weight_decay']:g}"
         what = f"{run.loss}, {how}"
         b = run.before
@@ -74,12 +81,21 @@ def _analyse(material: Material) -> Analysis:
         cells.setdefault(how, {})[run.loss] = shown + f"{100 * run.after['ece'].value:.2f}"
     rows = tuple((how, *(by.get(loss, "—") for loss in LOSSES)) for how, by in cells.items())
     title = "error % / ECE % (confidence − accuracy, points) / T / ECE % after T, test set"
-    text = _conclusion(material.runs)
+    text = _conclusion(_equally_long(material.runs))
     return Analysis(tuple(findings), text, tables=(Table(title, ("setting", *LOSSES), rows),))
 
 
+def _equally_long(runs: tuple[Run, ...]) -> tuple[Run, ...]:
+    """The runs of the number of epochs that most were trained for."""
+    lengths = Counter(run.settings["epochs"] for run in runs)
+    most = max(lengths, key=lambda n: (lengths[n], n), default=0)
+    return tuple(run for run in runs if run.settings["epochs"] == most)
+
+
 def _conclusion(runs: tuple[Run, ...]) -> str:
-    places = ", ".join(sorted({f"{r.settings['dataset']} {r.network}" for r in runs}))
+    places = ", ".join(
+        sorted({f"{r.dataset} {r.network}, {r.settings['epochs']} epochs" for r in runs})
+    )
     text = f"{places}, one seed each. "
     if len({_way(run) for run in runs}) < 2:
         return text + "Only one of the four ways was run, so the question stays open here."
@@ -99,6 +115,8 @@ def _conclusion(runs: tuple[Run, ...]) -> str:
         f"FLA-53 has the lower ECE in {better} of {len(focal)} settings and is under-confident in "
         f"{len(over)} ({'; '.join(listed) or 'none'}). "
     )
+    if len(runs) < 2 * FEWEST:
+        return text.rstrip()
     for loss in LOSSES:
         own = [r for r in runs if r.loss == loss]
         t = [r.temperature for r in own]

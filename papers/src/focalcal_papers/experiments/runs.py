@@ -7,6 +7,7 @@ import hashlib
 import json
 import re
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from focalcal.predictions import Predictions
 
 STAND_INS = ("blobs", "synthetic_images", "square_clusters")
 IMAGES = ("cifar10", "cifar100", "tiny_imagenet")
+TEXT = ("20newsgroups", "sst")
 RESAMPLES = 200
 SNAPSHOT = ("edges", "counts", "confidence_sums", "correct_sums")
 
@@ -44,13 +46,15 @@ class Run:
 
     settings: those of the recipe; rows: its traces; snapshots: arrays of some epochs;
     curvature: the record of `focalcal curvature`, shift: the one of `shift_record`, if they were
-    measured; folder: where its weights are, None for a stored run.
+    measured; folder: where its weights are, None for a stored run; kept: what a stored run's record
+    says of it. Only the first seeds of a setting are stored with their predictions; `predicted`
+    says whether they are there.
     """
 
     name: str
     settings: dict[str, Any]
-    calibration: Predictions
-    test: Predictions
+    calibration: Predictions | None
+    test: Predictions | None
     rows: list[dict[str, Any]] = field(default_factory=list)
     snapshots: dict[int, dict[str, np.ndarray]] = field(default_factory=dict)
     curvature: dict[str, Any] | None = None
@@ -58,6 +62,11 @@ class Run:
     provenance: dict[str, Any] = field(default_factory=dict)
     folder: Path | None = None
     data: Path | None = None
+    kept: dict[str, Any] | None = None
+
+    @property
+    def predicted(self) -> bool:
+        return self.test is not None
 
     @property
     def loss(self) -> str:
@@ -78,11 +87,28 @@ class Run:
         return self.settings["model"] + "".join(f" {k} {v}" for k, v in sorted(extra.items()))
 
     @property
+    def dataset(self) -> str:
+        """The data set's name, with its split where that is not the usual one."""
+        of_data = self.settings.get("data_settings") or {}
+        name = self.settings["dataset"]
+        if of_data.get("split", "bydate") != "bydate":
+            name += f"-{of_data['split']}" + ("" if of_data.get("headers") is False else "-headers")
+        return name
+
+    @property
     def label(self) -> str:
-        """Data set, network and loss, with what is unlike the published recipe."""
+        """Data set, network, loss and seed, with what is unlike the published recipe."""
+        return self._described(self.settings.get("origin") or f"seed {self.settings['seed']}")
+
+    @property
+    def setting(self) -> str:
+        """The label without the seed: what several seeds have in common."""
+        return self._described(self.settings.get("origin"))
+
+    def _described(self, which: str | None) -> str:
         s = self.settings
-        text = f"{s['dataset']} {self.network} {self.loss}, {s['epochs']} epochs"
-        text += f", {s.get('origin') or 'seed ' + str(s['seed'])}"
+        text = f"{self.dataset} {self.network} {self.loss}, {s['epochs']} epochs"
+        text += f", {which}" if which else ""
         if s["dataset"] not in IMAGES:
             length = (s.get("data_settings") or {}).get("length")
             return text if length is None else f"{text}, length {length}"
@@ -100,18 +126,27 @@ class Run:
     @functools.cached_property
     def temperature(self) -> float:
         """T by calibration ECE over 0.1, 0.2, …, 9.9, as the tables of IE use it."""
+        if self.kept is not None:
+            return self.kept["temperature"]
         return fitted(TemperatureScaling(objective="ece"), self.calibration).temperature_
 
     @functools.cached_property
-    def before(self) -> Evaluation:
-        """All metrics of the test set."""
+    def evaluation(self) -> Evaluation:
+        """Everything there is to measure on the test set; reads the predictions."""
         return evaluate(self.test.labels, self.test.probabilities(), resamples=RESAMPLES)
 
     @functools.cached_property
-    def after(self) -> Evaluation:
-        """All metrics of the test set after temperature scaling."""
+    def before(self) -> Mapping[str, Estimate]:
+        """Metrics of the test set; of a stored run those in its record."""
+        return self.evaluation.metrics if self.kept is None else _estimates(self.kept["before"])
+
+    @functools.cached_property
+    def after(self) -> Mapping[str, Estimate]:
+        """The same after temperature scaling."""
+        if self.kept is not None:
+            return _estimates(self.kept["after"])
         scaled = Predictions(logits=self.test.as_logits() / self.temperature)
-        return evaluate(self.test.labels, scaled.probabilities(), resamples=RESAMPLES)
+        return evaluate(self.test.labels, scaled.probabilities(), resamples=RESAMPLES).metrics
 
     def snapshot_bins(self) -> dict[int, Bins]:
         """Reliability of the training set after the epochs that were kept."""
@@ -156,6 +191,15 @@ class Run:
             folder=path,
             data=data,
         )
+
+
+def _estimates(record: dict[str, dict[str, Any]]) -> dict[str, Estimate]:
+    """Estimates from JSON, which has null for what is not finite."""
+    nan = float("nan")
+    return {
+        name: Estimate(**{k: nan if v is None else v for k, v in e.items()})
+        for name, e in record.items()
+    }
 
 
 def fitted(calibrator: Any, predictions: Predictions) -> Any:

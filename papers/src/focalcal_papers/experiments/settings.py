@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from focalcal_papers.experiments.runs import IMAGES
+from focalcal_papers.experiments.runs import IMAGES, TEXT
 
 Settings = dict[str, Any]
 
@@ -74,7 +74,6 @@ SST: Settings = WORDS | {
     "lr": 0.05,
     "weight_decay": 1e-4,
 }
-TEXT = ("20newsgroups", "sst")
 WHOLE_EPOCHS = 100
 """From so many epochs on images a run is compared with the papers'."""
 BASES = {"smoke": SMOKE, "lite": LITE, "paper": PUBLISHED}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,16 +14,17 @@ from focalcal import metrics
 from focalcal._files import atomic_path, write_text
 from focalcal._formats import read_table
 from focalcal.errors import FileFormatError
-from focalcal.metrics import Estimate, Evaluation
+from focalcal.metrics import Estimate
 from focalcal.predictions import Predictions
-from focalcal_papers.experiments.base import Result
-from focalcal_papers.experiments.runs import SNAPSHOT, Run, content_key
+from focalcal_papers.experiments.base import SCALES, Result
+from focalcal_papers.experiments.runs import SNAPSHOT, TEXT, Run, content_key
 
 KEPT = (
     *("error", "nll", "brier", "ece", "adaptive_ece", "mce", "classwise_ece", "smooth_ece"),
     *("confidence_gap", "high_confidence_share", "high_confidence_accuracy"),
 )
 CHECKED = ("error", "nll", "brier", "ece", "adaptive_ece", "classwise_ece")
+PREDICTED = 2
 ROUNDING = 5e-4
 """Predictions are kept in half precision where none of `CHECKED` moves further than this."""
 
@@ -34,10 +36,13 @@ class Store:
     path: Path
 
     def add(self, run: Run) -> Path:
-        """Keep a run: its recipe, origin, metrics with intervals, traces and predictions."""
+        """Keep a run: its recipe, origin, metrics with intervals, traces and predictions.
+
+        Of a text data set only the first `PREDICTED` seeds keep their predictions.
+        """
         s = run.settings
         key = content_key(s, {k: run.provenance.get(k) for k in ("commit", "date")})
-        name = "-".join((s["dataset"], *run.network.split(), run.loss, f"s{s['seed']}", key[:6]))
+        name = "-".join((run.dataset, *run.network.split(), run.loss, f"s{s['seed']}", key[:6]))
         rounding = _rounding(run.test)
         record = {
             "name": run.name,
@@ -56,6 +61,16 @@ class Store:
                 for epoch, table in run.snapshots.items()
             },
         }
+        if s["dataset"] not in TEXT or s["seed"] < PREDICTED:
+            self._write_predictions(run, name, rounding)
+        path = self.path / "trained" / f"{name}.json"
+        # A line for each epoch of the traces, which are most of the file.
+        rows = ",\n  ".join(json.dumps(_short(row), allow_nan=False) for row in run.rows)
+        head = json.dumps(record, indent=1, allow_nan=False).removesuffix("\n}")
+        write_text(path, f'{head},\n "traces": [\n  {rows}\n ]\n}}\n')
+        return path
+
+    def _write_predictions(self, run: Run, name: str, rounding: dict[str, float]) -> None:
         table = {}
         kind = np.float16 if max(rounding.values()) <= ROUNDING else np.float32
         for part, found in (("calibration", run.calibration), ("test", run.test)):
@@ -65,12 +80,6 @@ class Store:
             table[f"{part}_labels"] = np.asarray(found.labels).astype(small)
         with atomic_path(self.path / "trained" / f"{name}.npz") as temporary:
             np.savez_compressed(temporary, **table)
-        path = self.path / "trained" / f"{name}.json"
-        # A line for each epoch of the traces, which are most of the file.
-        rows = ",\n  ".join(json.dumps(_short(row), allow_nan=False) for row in run.rows)
-        head = json.dumps(record, indent=1, allow_nan=False).removesuffix("\n}")
-        write_text(path, f'{head},\n "traces": [\n  {rows}\n ]\n}}\n')
-        return path
 
     def runs(self) -> list[Run]:
         """All stored runs, in the order of their names."""
@@ -78,14 +87,16 @@ class Store:
 
     def _load(self, path: Path) -> Run:
         record = json.loads(path.read_text("utf-8"))
-        table, _ = read_table(path.with_suffix(".npz"))
-        parts = {
-            part: Predictions(
-                logits=table[f"{part}_logits"].astype(np.float32),
-                labels=table[f"{part}_labels"].astype(np.int64),
-            )
-            for part in ("calibration", "test")
-        }
+        parts: dict[str, Predictions | None] = {"calibration": None, "test": None}
+        if path.with_suffix(".npz").is_file():
+            table, _ = read_table(path.with_suffix(".npz"))
+            parts = {
+                part: Predictions(
+                    logits=table[f"{part}_logits"].astype(np.float32),
+                    labels=table[f"{part}_labels"].astype(np.int64),
+                )
+                for part in parts
+            }
         beside = self.path / "curvature" / f"{record['name']}.json"
         curvature = record["curvature"]
         if curvature is None and beside.is_file():
@@ -103,6 +114,7 @@ class Store:
             curvature=curvature,
             shift=record.get("shift"),
             provenance=origin,
+            kept={k: record[k] for k in ("temperature", "before", "after", "n")},
         )
 
     def write(self, result: Result) -> Path:
@@ -120,6 +132,11 @@ class Store:
             return Result.from_dict(json.loads(path.read_text("utf-8")))
         except (ValueError, KeyError, TypeError) as error:
             raise FileFormatError(f"expected findings in {path}: {error}; run it again") from error
+
+    def scales(self, name: str) -> list[str]:
+        """The scales an experiment was run at, on data that are no stand-ins, and kept."""
+        kept = {scale: self.read(name, scale) for scale in SCALES}
+        return [scale for scale, result in kept.items() if result and result.comparable]
 
     def forget(self, name: str, scale: str) -> None:
         """Remove what an experiment found at a scale, and its figure."""
@@ -152,9 +169,9 @@ def _half(z: np.ndarray) -> np.ndarray:
     return z.clip(-65504, 65504).astype(np.float16).astype(np.float32)  # the largest there are
 
 
-def _kept(found: Evaluation) -> dict[str, Any]:
+def _kept(found: Mapping[str, Estimate]) -> dict[str, Any]:
     def plain(e: Estimate) -> dict[str, float | int | None]:
         numbers = {"value": e.value, "low": e.low, "high": e.high}
         return {k: v if np.isfinite(v) else None for k, v in numbers.items()} | {"n": e.n}
 
-    return {name: plain(found[name]) for name in KEPT if name in found.metrics}
+    return {name: plain(found[name]) for name in KEPT if name in found}

@@ -1,0 +1,117 @@
+"""Tables over all stored runs: the losses beside the paper, every run, what each name has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from focalcal_papers.experiments.base import Experiment, Finding
+from focalcal_papers.experiments.ie_grid import by_setting, known, printed_cells
+from focalcal_papers.experiments.reference import number
+from focalcal_papers.experiments.runs import Run
+from focalcal_papers.experiments.settings import is_published
+
+COLUMNS = (
+    ("error %", "before", "error", ("3", "9"), "pre"),
+    ("ECE %", "before", "ece", ("1", "7"), "pre"),
+    ("T", "", "", ("1", "7"), "post"),
+    ("ECE % after T", "after", "ece", ("1", "7"), "post"),
+    ("NLL ×100", "before", "nll", ("10",), "pre"),
+)
+ORDER = (
+    *("ce", "brier", "mmce", "fl-1", "fl-2", "fl-3", "fl-5", "fl-7"),
+    *("fls-531", "fls-532", "fla-532", "fla-53"),
+)
+NOTES = {
+    "20newsgroups-random": "the paper's split: test and calibration cut at random, headers dropped",
+    "20newsgroups": "the official split by date; the paper's values are of a random one",
+    "sst": "word vectors of 100 numbers, the paper's have 300",
+}
+
+
+def overview(stored: Sequence[Run]) -> list[str]:
+    """For each data set and network in a published setting: its losses beside the paper's."""
+    places: dict[tuple[str, str], dict[str, list[Run]]] = {}
+    for own in by_setting(r for r in stored if is_published(r.settings)).values():
+        if own[0].dataset.endswith("-headers"):
+            continue
+        by_loss = places.setdefault((own[0].dataset, own[0].network), {})
+        by_loss.setdefault(own[0].loss, own)
+    lines = ["## The losses beside the paper's values"]
+    for (data, network), by_loss in places.items():
+        note = NOTES.get(data) or ("IE has ResNet-50" if network != "resnet50" else "")
+        lines += ["", f"### {data} {network}"]
+        lines += ["", f"{note[:1].upper()}{note[1:]}."] if note else []
+        heads = [f"{name} | paper" for name, *_ in COLUMNS]
+        lines += ["", "| loss | seeds | " + " | ".join(heads) + " |"]
+        lines += ["|" + "---|" * (2 + 2 * len(heads))]
+        for loss in (k for k in ORDER if k in by_loss):
+            own = by_loss[loss]
+            cells = [c for column in COLUMNS for c in _cells(own, *column[1:])]
+            lines.append(f"| {loss} | {len(own)} | " + " | ".join(cells) + " |")
+    return lines
+
+
+def _cells(
+    own: list[Run], stage: str, metric: str, tables: tuple[str, ...], printed_stage: str
+) -> tuple[str, str]:
+    """Ours, and what the paper prints for the same loss."""
+    rows = [known(own[0], printed_cells(table), printed_stage)[0] for table in tables]
+    column = "value" if stage else "temperature"
+    printed = next((v for r in rows if (v := number(r.get(column))) is not None), None)
+    if stage:
+        ours = _spread([100 * getattr(run, stage)[metric].value for run in own], 2)
+    else:
+        ours = _spread([run.temperature for run in own], 1)
+    return ours, "" if printed is None else f"{printed:g}"
+
+
+def _spread(values: Sequence[float], digits: int) -> str:
+    if len(values) == 1:
+        return f"{values[0]:.{digits}f}"
+    return f"{np.mean(values):.{digits}f} ± {np.std(values, ddof=1):.{digits}f}"
+
+
+def run_rows(stored: Sequence[Run]) -> list[str]:
+    """Every stored run as a row of a table."""
+    lines = [
+        "| run | error % | NLL | ECE % | equal-mass ECE % | class-wise ECE % | T | ECE % after T |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for run in stored:
+        b, a, s = run.before, run.after, run.settings
+        where = run.provenance.get("hardware", {})
+        how = f"{s.get('reduction')} loss, clip {s.get('clip_norm')}, {s.get('precision')}"
+        ece, adaptive, error, after = (
+            Finding.percent("", e).text for e in (b["ece"], b["adaptive_ece"], b["error"], a["ece"])
+        )
+        lines.append(
+            f"| {run.label}, {how}, {where.get('gpu') or where.get('cpu')} | {error} "
+            f"| {b['nll'].value:.4f} | {ece} | {adaptive} | {100 * b['classwise_ece'].value:.3f} "
+            f"| {run.temperature:.1f} | {after} |"
+        )
+    return lines
+
+
+def what_was_run(experiment: Experiment, stored: Sequence[Run], found: Sequence[str]) -> str:
+    """What stands behind a name: theory, stored runs by data set, network and length, or scales.
+
+    found: the scales at which it was run and kept.
+    """
+    if experiment.theory:
+        return "theory"
+    losses = {settings["loss"] for settings in experiment.recipes("paper").values()}
+    own: dict[str, list[Run]] = {}
+    for run in stored:
+        fits = run.loss in losses or not losses
+        if fits and experiment.accepts(run.settings) and (run.predicted or experiment.records):
+            where = f"{run.dataset} {run.network} {run.settings['epochs']} epochs"
+            own.setdefault(where, []).append(run)
+    parts = []
+    for where, runs in own.items():
+        n, most = len({r.loss for r in runs}), max(map(len, by_setting(runs).values()))
+        text = f"{where}: {n} loss{'es' if n > 1 else ''}"
+        parts.append(text + (f", up to {most} seeds" if most > 1 else ""))
+    parts += [f"at {scale}" for scale in found]
+    return "; ".join(parts) or "not run"

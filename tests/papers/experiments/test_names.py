@@ -25,6 +25,7 @@ PROMISED = [
     "ie/recipe",
     "ie/recipe-mlp",
     "fts/table1",
+    "fts/every",
     *(f"fts/fig{i}" for i in range(1, 9)),
     *(f"fts/open{i}" for i in range(1, 5)),
     *(f"fts/{n}" for n in ("architectures", "ablation", "shift", "criterion", "compensation")),

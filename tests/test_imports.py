@@ -48,6 +48,7 @@ ALLOWED = {
     "ordered": FOUNDATION | {"kernels", "bins"},
     "stats": FOUNDATION | {"kernels", "bins", "columns", "ordered"},
     "metrics": FOUNDATION | {"kernels", "bins", "columns", "ordered", "stats"},
+    "decisions": FOUNDATION | {"metrics"},
     "calibrators": FOUNDATION | {"maps", "bins", "metrics", "predictions", "__init__"},
     "curvature": FOUNDATION | {"losses", "maps"},
     "losses": FOUNDATION | {"curvature", "maps", "bins"},

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.stats import norm
 
 from focalcal.bins import Bins, bin_columns, equal_width_edges
 from focalcal.errors import InputError
+from focalcal.metrics.proportion import share_interval
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -38,23 +38,14 @@ class Reliability:
 
 
 def accuracy_interval(b: Bins, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
-    """Wilson's interval of each bin's accuracy, (..., M) low and high; NaN where a bin is empty.
+    """The exact interval of each bin's accuracy, (..., M) low and high; NaN where a bin is empty.
 
     >>> from focalcal.bins import bin_samples
     >>> b = bin_samples([0.9] * 10, [1] * 9 + [0], [0.0, 0.5, 1.0])
     >>> [end.round(2).tolist() for end in accuracy_interval(b)]
-    [[nan, 0.6], [nan, 0.98]]
-
-    Wilson 1927.
+    [[nan, 0.55], [nan, 1.0]]
     """
-    if not 0 < level < 1:
-        raise InputError(f"expected a level between 0 and 1, such as 0.95, got {level!r}")
-    z = float(norm.ppf((1 + level) / 2))
-    n = np.where(b.counts > 0, b.counts, np.nan)
-    p = b.accuracy
-    middle = (p + z**2 / (2 * n)) / (1 + z**2 / n)
-    half = z / (1 + z**2 / n) * np.sqrt(p * (1 - p) / n + z**2 / (4 * n**2))
-    return np.maximum(middle - half, 0), np.minimum(middle + half, 1)
+    return share_interval(b.correct_sums, b.counts, level)
 
 
 def reliability_panel(b: Bins, title: str = "", level: float = 0.95) -> Reliability:

@@ -7,13 +7,11 @@ import json
 
 import numpy as np
 import pytest
-from scipy.stats import binomtest
 
 from focalcal import calibrators, metrics
 from focalcal.errors import InputError
 from focalcal.predictions import Predictions
 from focalcal.report import Model, Settings, default_methods, load_folder, report, write
-from focalcal.report.compute import binomial_interval
 from focalcal.report.landscape import landscape
 from report.toys import EVIL, METHODS, toy
 
@@ -88,19 +86,6 @@ def test_verdict_is_one_sentence_with_the_numbers(data):
 def test_a_calibrated_model_is_not_called_overconfident(two):
     assert two.models[0].verdict.startswith("No sign of miscalibration")
     assert "lowest NLL" in two.verdict
-
-
-def test_binomial_interval_equals_scipys_exact_test():
-    """binomtest inverts the test by root finding, not by beta quantiles: independent."""
-    from focalcal.bins import bin_samples
-
-    hits = [1] * 7 + [0] * 3
-    b = bin_samples([0.2] * 10 + [0.7] * 5, hits + [1] * 5, [0, 0.5, 0.9, 1])
-    low, high = binomial_interval(b, 0.9)
-    for i, (k, n) in enumerate(((7, 10), (5, 5))):
-        own = binomtest(k, n).proportion_ci(0.9, method="exact")
-        assert (low[i], high[i]) == pytest.approx((own.low, own.high))
-    assert (low[2], high[2]) == (0, 1)
 
 
 def test_landscape_equals_the_metric_at_its_points(model):

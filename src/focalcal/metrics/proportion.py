@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from focalcal.errors import InputError
 from focalcal.metrics.summary import Estimate
 
 
@@ -18,14 +19,29 @@ def proportion(hits: int, n: int, level: float) -> Estimate:
     >>> e.value, e.low, round(e.high, 4)
     (0.0, 0.0, 0.0362)
     """
+    low, high = map(float, share_interval(hits, n, level))
+    return Estimate(int(hits) / n if n else math.nan, low, high, int(n))
+
+
+def share_interval(hits: Any, n: Any, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
+    """Exact interval (Clopper and Pearson 1934) of hits/n, elementwise; NaN where n is 0.
+
+    >>> low, high = share_interval([9, 0], [10, 0])
+    >>> low.round(3).tolist(), high.round(4).tolist()
+    ([0.555, nan], [0.9975, nan])
+    """
     from scipy.special import betaincinv
 
-    if n == 0:
-        return Estimate(math.nan, math.nan, math.nan, 0)
-    hits, tail = int(hits), (1 - level) / 2
-    low = float(betaincinv(hits, n - hits + 1, tail)) if hits > 0 else 0.0
-    high = float(betaincinv(hits + 1, n - hits, 1 - tail)) if hits < n else 1.0
-    return Estimate(hits / n, low, high, int(n))
+    if not 0 < level < 1:
+        raise InputError(f"expected a level between 0 and 1, such as 0.95, got {level!r}")
+    hits, n = np.asarray(hits, dtype=np.float64), np.asarray(n, dtype=np.float64)
+    misses, tail = n - hits, (1 - level) / 2
+    # The quantile of Beta(0, ·) is 0 and that of Beta(·, 0) is 1; SciPy has them as NaN. The
+    # floor only keeps the arguments that np.where does not select in range.
+    some = 1e-9
+    low = np.where(hits > 0, betaincinv(np.maximum(hits, some), misses + 1, tail), 0.0)
+    high = np.where(misses > 0, betaincinv(hits + 1, np.maximum(misses, some), 1 - tail), 1.0)
+    return np.where(n > 0, low, np.nan), np.where(n > 0, high, np.nan)
 
 
 def binomial_cdf(hits: Any, n: Any, p: float) -> np.ndarray:

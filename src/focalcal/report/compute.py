@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.special import betaincinv
 
 from focalcal import bins as _bins
 from focalcal import calibrators, metrics
@@ -19,6 +18,7 @@ from focalcal._arrays import to_numpy
 from focalcal._formats import SUFFIXES
 from focalcal.calibrators import Calibrator, persistence
 from focalcal.errors import FitWarning, InputError
+from focalcal.figures import accuracy_interval
 from focalcal.predictions import Predictions
 from focalcal.provenance import provenance
 from focalcal.report import answers, sentences
@@ -275,7 +275,7 @@ def _parameters(calibrator: Calibrator) -> dict[str, float]:
 def _view(result: MethodResult, labels: np.ndarray, probs: np.ndarray, settings: Settings) -> View:
     classes = _bins.bin_columns(labels, probs, _bins.equal_width_edges(settings.bins))
     curve = metrics.risk_coverage(labels, probs)
-    low, high = binomial_interval(result.evaluation.reliability, settings.level)
+    low, high = accuracy_interval(result.evaluation.reliability, settings.level)
     return View(
         method=result.method,
         name=result.name,
@@ -288,21 +288,6 @@ def _view(result: MethodResult, labels: np.ndarray, probs: np.ndarray, settings:
         curve=_thinned(curve),
         stops=_stops(curve),
     )
-
-
-def binomial_interval(b: _bins.Bins, level: float) -> tuple[np.ndarray, np.ndarray]:
-    """Exact interval (Clopper and Pearson 1934) of the accuracy per bin, 0 to 1 where empty.
-
-    >>> b = _bins.bin_samples([0.9] * 10, [1] * 9 + [0], _bins.equal_width_edges(1))
-    >>> low, high = binomial_interval(b, 0.95)
-    >>> round(float(low[0]), 4), round(float(high[0]), 4)
-    (0.555, 0.9975)
-    """
-    hits, misses, tail = b.correct_sums, b.counts - b.correct_sums, (1 - level) / 2
-    # The quantile of Beta(0, ·) is 0 and of Beta(·, 0) is 1; SciPy has them as NaN.
-    low = np.where(hits > 0, betaincinv(np.maximum(hits, 1), misses + 1, tail), 0.0)
-    high = np.where(misses > 0, betaincinv(hits + 1, np.maximum(misses, 1), 1 - tail), 1.0)
-    return low, high
 
 
 def _thinned(curve: metrics.RiskCoverage) -> Curve:

@@ -120,13 +120,9 @@ def _methods(report: ReportData, model: ModelReport, prefix: str, drawn: list[Fi
         f"<thead><tr>{''.join(head)}</tr></thead><tbody>{''.join(body)}</tbody></table>",
         f"Calibrators, {model.name}",
     )
-    notes = "".join(
-        f"<li>{esc(r.name)}: {esc(note)}</li>" for r in model.methods for note in r.notes
-    )
+    notes = [(r.name, note) for r in model.methods for note in r.notes]
     if notes:
-        table += (
-            f"<details><summary>Notes of the fits</summary><ul class='notes'>{notes}</ul></details>"
-        )
+        table += page.piece("notes", "Notes of the fits", notes)
     return table
 
 

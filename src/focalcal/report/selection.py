@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
-from focalcal.calibrators import AutoCalibrator
-from focalcal.calibrators.auto import default_candidates
-from focalcal.errors import FitWarning
+import numpy as np
+
+from focalcal._arrays import to_numpy, two_columns
+from focalcal._checks import check_labels, check_logits
+from focalcal.calibrators import make
+from focalcal.calibrators.auto import default_candidates, held_out_losses, mean_and_error, simplest
+from focalcal.calibrators.base import FitData
 
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
-    """What `AutoCalibrator` chose, and the cross-validated NLL of each candidate."""
+    """The method that `AutoCalibrator` would choose, and the cross-validated NLL of each."""
 
     method: str
     scores: dict[str, float]
@@ -24,6 +27,8 @@ def choose(
     methods: Sequence[str], n_classes: int, logits: Any, labels: Any, folds: int = 5
 ) -> Choice:
     """The choice of `AutoCalibrator` among those of the given methods that it would consider.
+
+    Nothing is fitted to all the data here: the report fits every method once, for its row.
 
     Where it would consider none of them (but to leave things as they are), it takes them all.
 
@@ -38,8 +43,9 @@ def choose(
     candidates = tuple(m for m in usual if m in methods)
     if len(candidates) < 2:
         candidates = tuple(methods)
-    with warnings.catch_warnings():
-        # The row of the chosen method carries the same notes.
-        warnings.simplefilter("ignore", FitWarning)
-        auto = AutoCalibrator(candidates, folds=folds).fit(logits, labels)
-    return Choice(auto.method_, {row.method: row.nll for row in auto.table_})
+    z = two_columns(check_logits(to_numpy(logits)))
+    y = to_numpy(check_labels(labels, len(z), z.shape[1], name="labels"))
+    data = FitData(z, y, np.ones(len(y)))
+    losses = {name: held_out_losses(make(name), data, folds) for name in candidates}
+    scores = {name: float(mean_and_error(losses[name], data.weights)[0]) for name in losses}
+    return Choice(simplest(losses, data.weights), scores)

@@ -12,7 +12,6 @@ from focalcal.report import figures as F
 from focalcal.report import rows as _rows
 from focalcal.report.data import ModelReport, ReportData
 from focalcal.report.figure import Figure
-from focalcal.report.page import esc
 from focalcal.report.rows import best, parameters
 from focalcal.report.sentences import accuracy_change, percent, right_wrong_text
 
@@ -83,43 +82,28 @@ def _cards(model: ModelReport) -> str:
 
 
 def _methods(report: ReportData, model: ModelReport, prefix: str, drawn: list[Figure]) -> str:
-    head = ['<th scope="col"><button type="button">calibrator</button></th>']
     columns = _rows.columns()
-    titles = [*map(_rows.title, columns), "validation NLL", "fit, s"]
-    head += [f'<th scope="col"><button type="button">{esc(t)}</button></th>' for t in titles]
     tops = {m.name: best(model, m) for m in columns}
     body = []
-    for result in sorted(model.methods, key=lambda r: r.evaluation["nll"].value):
-        chosen = result.method == model.chosen
-        tag = '<span class="tag">chosen</span>' if chosen else ""
-        note = parameters(result) or result.method
-        cells = [
-            f'<th scope="row" title="{esc(result.summary)}">{esc(result.name)}{tag}'
-            f"<small>{esc(note)}</small></th>"
-        ]
+    for r in sorted(model.methods, key=lambda r: r.evaluation["nll"].value):
+        cells = []
         for m in columns:
-            e = result.evaluation[m.name]
-            top = ' class="best"' if e.value == tops[m.name] else ""
+            e = r.evaluation[m.name]
             cells.append(
-                f'<td data-value="{_number(e.value)}"><span{top}>{_rows.value(m, e)}</span>'
-                f"<small>{_rows.interval(m, e)}</small></td>"
+                (_number(e.value), _rows.value(m, e), _rows.interval(m, e), e.value == tops[m.name])
             )
-        score = result.validation_nll
-        cells.append(
-            f'<td data-value="{_number(score)}">{"–" if score is None else f"{score:.4f}"}</td>'
-        )
-        cells.append(f'<td data-value="{_number(result.seconds)}">{result.seconds:.2f}</td>')
-        body.append(f"<tr{' class=chosen' if chosen else ''}>{''.join(cells)}</tr>")
+        score = "–" if r.validation_nll is None else f"{r.validation_nll:.4f}"
+        cells.append((_number(r.validation_nll), score, "", False))
+        cells.append((_number(r.seconds), f"{r.seconds:.2f}", "", False))
+        body.append((r, parameters(r) or r.method, r.method == model.chosen, cells))
     caption = (
         f"Test-set metrics of {len(model.methods)} calibrators fitted on the validation set, with "
         f"{100 * report.level:g} % intervals ({report.resamples} resamples); a heading "
         "sorts its column."
     )
-    table = page.scroll(
-        f'<table class="wide" id="{prefix}-table"><caption>{esc(caption)}</caption>'
-        f"<thead><tr>{''.join(head)}</tr></thead><tbody>{''.join(body)}</tbody></table>",
-        f"Calibrators, {model.name}",
-    )
+    titles = ["calibrator", *map(_rows.title, columns), "validation NLL", "fit, s"]
+    made = page.piece("methods", f"{prefix}-table", caption, titles, body)
+    table = page.scroll(made, f"Calibrators, {model.name}")
     notes = [(r.name, note) for r in model.methods for note in r.notes]
     if notes:
         table += page.piece("notes", "Notes of the fits", notes)

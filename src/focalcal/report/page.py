@@ -9,12 +9,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import jinja2
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 from focalcal import __version__
 from focalcal.report.figure import Figure
-
-esc = escape
 
 
 def script_json(record: Any) -> Markup:

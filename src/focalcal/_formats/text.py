@@ -34,7 +34,7 @@ def _opened(path: Path, mode: str) -> Iterator[IO[str]]:
         yield stream
 
 
-def _read(path: Path) -> str:
+def read_text(path: Path) -> str:
     try:
         with _opened(path, "r") as f:
             return f.read()
@@ -46,7 +46,7 @@ def _read(path: Path) -> str:
 
 def read_delimited(path: Path) -> tuple[Table, dict[str, Any]]:
     """Columns with a header; the delimiter is the one the header has most: , ; | or a tab."""
-    text = _read(path)
+    text = read_text(path)
     first = text.split("\n", 1)[0]
     delimiter = max(_DELIMITERS, key=first.count)
     try:
@@ -84,7 +84,7 @@ def _decimal_points(column: Sequence[str]) -> Sequence[str]:
 def read_jsonl(path: Path) -> tuple[Table, dict[str, Any]]:
     """One JSON object per line. Objects inside objects become columns such as `probs.cat`."""
     rows = []
-    for i, line in enumerate(_read(path).splitlines()):
+    for i, line in enumerate(read_text(path).splitlines()):
         if not line.strip():
             continue
         try:

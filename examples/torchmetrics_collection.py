@@ -25,7 +25,7 @@ from focalcal.integrations.torchmetrics import (
 def main() -> dict[str, float]:
     """Metrics of 1,000 over-confident predictions, seen in ten batches."""
     kinds = (ExpectedCalibrationError, NegativeLogLikelihood, BrierScore)
-    metrics = MetricCollection([kind(n_classes=5) for kind in kinds])
+    metrics = MetricCollection([kind(num_classes=5) for kind in kinds])
     generator = torch.Generator().manual_seed(0)
     for _ in range(10):
         logits = 2 * torch.randn(100, 5, generator=generator)

@@ -73,7 +73,7 @@ def run_shell(text, where):
         assert result.exit_code == expected, said
 
 
-SHARED = {"a-year.md", "calibrators.md", "losses.md", "integrations.md"}
+SHARED = {"a-year.md", "calibrators.md"}
 """Pages whose blocks build on one another."""
 
 

@@ -67,10 +67,11 @@ def load(
     *,
     labels_required: bool = True,
     task: str = "auto",
+    layout: str | None = None,
 ) -> Loaded:
     """Read a file (see docs/files.md for the layouts) or a Hugging Face dataset on disk."""
     keys = keys or Keys()
-    table, metadata = read_table(path)
+    table, metadata = read_table(path, layout)
     if keys.labels and keys.labels.endswith(".npy"):
         table, keys = _with_labels_of(Path(keys.labels), Path(path), table, keys)
     return from_table(table, metadata, keys, str(path), labels_required=labels_required, task=task)

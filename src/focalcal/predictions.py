@@ -208,13 +208,15 @@ class Predictions:
         classes: Sequence[str] | None = None,
         labels_required: bool = True,
         task: str = "auto",
+        layout: str | None = None,
     ) -> Predictions:
         """Read a file with `logits` (or `probs`) and `labels`; docs/files.md has the layouts.
 
         npz, npy, parquet, arrow, csv, tsv, jsonl (also .gz), pt, Hugging Face datasets on disk.
         Keys name other columns, several of them separated by commas; a prefix names all columns
         that begin so; `classes` are class names in the order of the columns. Other columns are
-        carried along. Pickles are refused, never executed.
+        carried along. Pickles are refused, never executed. `layout` reads answers of language
+        models: "lm-eval", "lm-eval-norm" or "inspect".
         """
         from focalcal import loading
 
@@ -222,7 +224,8 @@ class Predictions:
         keys = loading.Keys(
             logits_key, probs_key, labels_key, ids_key, logits_prefix, probs_prefix, names
         )
-        return loading.load(path, keys, labels_required=labels_required, task=task).predictions
+        options = {"labels_required": labels_required, "task": task, "layout": layout}
+        return loading.load(path, keys, **options).predictions
 
     @classmethod
     def from_frame(

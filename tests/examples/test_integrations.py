@@ -75,3 +75,11 @@ def test_multilabel():
 def test_dataframe_columns():
     pandas, polars = run("dataframe_columns", needs=("pandas", "polars"))
     assert pandas == pytest.approx(polars)
+
+
+def test_language_model_answers(tmp_path):
+    found = run("language_model_answers", tmp_path)
+    before, after = found["arithmetic"]
+    assert before > 0.15
+    assert after < before / 2
+    assert found["geography"][0] < 0.08  # honest to begin with

@@ -29,7 +29,7 @@ def batch(sharp_data):
 @pytest.mark.parametrize(("kind", "function"), CLASSES)
 def test_batches_equal_one_pass(batch, kind, function):
     probs, labels = batch
-    metric = kind(n_classes=4)
+    metric = kind(num_classes=4)
     for part in torch.arange(500).split(64):
         metric.update(probs[part], labels[part])
     streamed = metric.evaluation()[kind.name]
@@ -74,6 +74,29 @@ def test_dense_predictions_and_ignored_labels(batch):
     metric.update(dense, target)
     metric.update(dense[:1], target[:1])
     assert metric.compute().item() == pytest.approx(metrics.ece(labels[100:], probs[100:]))
+
+
+def test_logits_are_taken_where_it_is_said(batch):
+    probs, labels = batch
+    both = [ours.NegativeLogLikelihood(num_classes=4, logits=logits) for logits in (False, True)]
+    both[0].update(probs, labels)
+    both[1].update(probs.log() + 7, labels)
+    torch.testing.assert_close(both[0].compute(), both[1].compute())
+
+
+def test_the_number_of_classes_has_two_names_and_no_default(batch):
+    assert ours.BrierScore(n_classes=4).n_classes == ours.BrierScore(num_classes=4).n_classes == 4
+    with pytest.raises(InputError, match="expected num_classes"):
+        ours.BrierScore()
+
+
+def test_plot_draws_the_value(batch):
+    pytest.importorskip("matplotlib").use("agg")
+    metric = ours.ExpectedCalibrationError(num_classes=4)
+    values = [metric(*batch), metric(*batch)]
+    for drawn in (metric.plot(), metric.plot(values)):
+        assert drawn[1].get_title() == "" or drawn[1] in drawn[0].axes
+        assert drawn[1].lines
 
 
 def test_unknown_names_are_refused():

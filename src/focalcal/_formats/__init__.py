@@ -26,7 +26,7 @@ from focalcal._formats.arrow import (
 from focalcal._formats.binary import read_npy, read_npz, read_pt, write_npz
 from focalcal._formats.metadata import METADATA
 from focalcal._formats.text import read_delimited, read_jsonl, write_delimited, write_jsonl
-from focalcal.errors import FileFormatError
+from focalcal.errors import FileFormatError, InputError
 
 __all__ = [
     "METADATA",
@@ -76,9 +76,20 @@ TEXT = tuple(name for name, form in FORMATS.items() if form.write in (write_deli
 """Formats without types and metadata."""
 
 
-def read_table(path: str | Path) -> tuple[Table, dict[str, Any]]:
-    """All columns of a file (or of a Hugging Face dataset's folder) and its metadata."""
+def read_table(path: str | Path, layout: str | None = None) -> tuple[Table, dict[str, Any]]:
+    """All columns of a file (or of a Hugging Face dataset's folder) and its metadata.
+
+    `layout` names what the ending does not tell: lm-eval, lm-eval-norm or inspect.
+    """
     path = Path(path)
+    if layout is not None:
+        from focalcal._formats.language_models import READERS
+
+        if layout not in READERS:
+            raise InputError(f"expected a format of {', '.join(READERS)}, got {layout!r}")
+        if not path.exists():
+            raise FileFormatError(f"no file or folder at {path}; check the path")
+        return READERS[layout](path)
     if is_dataset_folder(path):
         return read_dataset(path)
     reader = FORMATS[ending(path)].read

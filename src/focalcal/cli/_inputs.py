@@ -50,6 +50,10 @@ OPTIONS: dict[str, Any] = {
         str | None, _option("--classes", help="Class names a,b,c in the order of the columns.")
     ],
     "task": Annotated[str | None, _option("--task", help="multilabel: several labels per sample.")],
+    "layout": Annotated[
+        str | None,
+        _option("--format", help="lm-eval, lm-eval-norm or inspect: answers of language models."),
+    ],
 }
 """Options that a command with a parameter `inputs: Inputs` gets."""
 
@@ -90,7 +94,8 @@ class Inputs:
 
         keys = dataclasses.replace(self.keys, classes=self.classes or classes)
         task = task or self.task
-        found = loading.load(file, keys, labels_required=labels_required, task=task)
+        options = {"labels_required": labels_required, "task": task, "layout": self.given["layout"]}
+        found = loading.load(file, keys, **options)
         if not found.is_plain:
             _console.note(f"{Path(file).name}: {found.describe()}")
         return found

@@ -1,8 +1,9 @@
 """Metric classes for torchmetrics: `update(preds, target)`, `compute()`, synchronised by sums.
 
-`preds` are probabilities, never guessed to be logits. Each class is a shell around
-`CalibrationStats`, whose state is a vector that adds up: memory does not grow with the samples,
-processes synchronise with one all-reduce, and confidences of exactly 0 and 1 are counted once.
+`preds` are probabilities, or logits where the class was made with `logits=True`; they are never
+guessed. Each class is a shell around `CalibrationStats`, whose state is a vector that adds up:
+memory does not grow with the samples, processes synchronise with one all-reduce, and confidences of
+exactly 0 and 1 are counted once.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from focalcal._arrays import softmax
 from focalcal.errors import InputError, MissingExtraError
 from focalcal.integrations.segmentation import IGNORE_INDEX, pixels
 from focalcal.metrics import CalibrationStats, StreamedEvaluation
@@ -25,11 +27,11 @@ except ImportError as error:
 class CalibrationMetric(Metric):
     """One metric of `CalibrationStats`, by name.
 
-    Arguments: n_classes, columns of `preds`; name, such as "ece" (default: the class's own);
-    bins; ignore_index, a label that is left out. preds (N, C) or (N, C, d1..dk) are
-    probabilities, target (N,) or (N, d1..dk) class indices.
+    Arguments: num_classes, columns of `preds`; name, such as "ece" (default: the class's own);
+    bins; logits, whether `preds` are logits; ignore_index, a label that is left out. preds (N, C)
+    or (N, C, d1..dk), target (N,) or (N, d1..dk) class indices.
 
-    >>> metric = CalibrationMetric(n_classes=2, name="brier")
+    >>> metric = CalibrationMetric(num_classes=2, name="brier")
     >>> metric.update(torch.tensor([[0.9, 0.1], [0.4, 0.6]]), torch.tensor([0, 1]))
     >>> round(metric.compute().item(), 4)
     0.17
@@ -43,15 +45,21 @@ class CalibrationMetric(Metric):
 
     def __init__(
         self,
-        n_classes: int,
+        num_classes: int | None = None,
         name: str | None = None,
         *,
         bins: int = 15,
+        logits: bool = False,
         ignore_index: int = IGNORE_INDEX,
+        n_classes: int | None = None,
         **options: Any,
     ) -> None:
         super().__init__(**options)
+        n_classes = n_classes if num_classes is None else num_classes  # its name in version 0.1
+        if n_classes is None:
+            raise InputError("expected num_classes, the columns of preds, got none")
         self.n_classes, self.bins, self.ignore_index = n_classes, bins, ignore_index
+        self.logits = logits
         self.metric = name or self.name
         empty = torch.as_tensor(CalibrationStats(n_classes, bins).to_vector())
         self.add_state("state", default=empty, dist_reduce_fx="sum")
@@ -60,10 +68,11 @@ class CalibrationMetric(Metric):
             raise InputError(f"expected a metric of {', '.join(known)}; got {self.metric!r}")
 
     def update(self, preds: Tensor, target: Tensor) -> None:
-        """Add a batch of probabilities and class indices."""
-        probs, labels = pixels(preds.detach(), target, self.ignore_index)
+        """Add a batch of probabilities (or logits) and class indices."""
+        rows, labels = pixels(preds.detach(), target, self.ignore_index)
         if len(labels) == 0:
             return
+        probs = softmax(rows.double()) if self.logits else rows
         batch = CalibrationStats(self.n_classes, self.bins).update(labels, probs)
         self.state = self.state + torch.as_tensor(batch.to_vector(), device=self.state.device)
 
@@ -76,6 +85,10 @@ class CalibrationMetric(Metric):
         """The metric of all samples so far."""
         value = self.evaluation()[self.metric].value
         return torch.tensor(value, dtype=torch.float32, device=self.state.device)
+
+    def plot(self, val: Any = None, ax: Any = None) -> Any:
+        """Figure and axes of the value, or of the values given, as torchmetrics draws them."""
+        return self._plot(val, ax)
 
 
 class ExpectedCalibrationError(CalibrationMetric):

@@ -16,6 +16,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,10 @@ SHARED = {"a-year.md", "calibrators.md"}
 """Pages whose blocks build on one another."""
 
 
+OTHERS = {"integrations.md"}
+"""Pages about other libraries, which warn of their own matters."""
+
+
 @pytest.fixture(scope="session")
 def sample_predictions(tmp_path_factory):
     folder = tmp_path_factory.mktemp("predictions")
@@ -97,7 +102,9 @@ def test_blocks_run(page, tmp_path, monkeypatch, sample_predictions):
             shutil.copytree(sample_predictions, folder)
         monkeypatch.chdir(folder)
         if kind == "python":
-            with contextlib.redirect_stdout(io.StringIO()) as out:
+            with contextlib.redirect_stdout(io.StringIO()) as out, warnings.catch_warnings():
+                if page.name in OTHERS:
+                    warnings.simplefilter("ignore")
                 run_python(text, names, where)
             printed = out.getvalue()
         elif kind in SHELL:

@@ -90,6 +90,21 @@ def test_the_number_of_classes_has_two_names_and_no_default(batch):
         ours.BrierScore()
 
 
+def test_direction_and_range_are_those_of_the_declaration():
+    accuracy = ours.CalibrationMetric(3, "accuracy")
+    assert accuracy.higher_is_better is True
+    assert (accuracy.plot_lower_bound, accuracy.plot_upper_bound) == (0.0, 1.0)
+    nll = ours.NegativeLogLikelihood(3)
+    assert nll.higher_is_better is False
+    assert nll.plot_upper_bound is None
+
+
+def test_certain_and_wrong_logits_keep_a_finite_nll():
+    metric = ours.NegativeLogLikelihood(2, logits=True)
+    metric.update(torch.tensor([[2000.0, 0.0]]), torch.tensor([1]))
+    assert metric.compute() == 2000
+
+
 def test_plot_draws_the_value(batch):
     pytest.importorskip("matplotlib").use("agg")
     metric = ours.ExpectedCalibrationError(num_classes=4)

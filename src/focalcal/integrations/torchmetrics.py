@@ -8,15 +8,15 @@ exactly 0 and 1 are counted once.
 
 from __future__ import annotations
 
+import math
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from focalcal._arrays import softmax
 from focalcal.errors import InputError, MissingExtraError
 from focalcal.integrations.segmentation import IGNORE_INDEX, pixels
-from focalcal.metrics import CalibrationStats, StreamedEvaluation
+from focalcal.metrics import METRICS, CalibrationStats, StreamedEvaluation
 
 try:
     from torchmetrics import Metric
@@ -40,7 +40,6 @@ class CalibrationMetric(Metric):
     name: ClassVar[str] = "ece"
     full_state_update = False
     is_differentiable = False
-    higher_is_better: ClassVar[bool | None] = False
     state: Tensor
 
     def __init__(
@@ -63,7 +62,7 @@ class CalibrationMetric(Metric):
         self.metric = name or self.name
         empty = torch.as_tensor(CalibrationStats(n_classes, bins).to_vector())
         self.add_state("state", default=empty, dist_reduce_fx="sum")
-        known = CalibrationStats(2, 1).update([0, 1], [[0.6, 0.4]] * 2).compute().metrics
+        known = [name for name, declared in METRICS.items() if declared.streams]
         if self.metric not in known:
             raise InputError(f"expected a metric of {', '.join(known)}; got {self.metric!r}")
 
@@ -72,8 +71,8 @@ class CalibrationMetric(Metric):
         rows, labels = pixels(preds.detach(), target, self.ignore_index)
         if len(labels) == 0:
             return
-        probs = softmax(rows.double()) if self.logits else rows
-        batch = CalibrationStats(self.n_classes, self.bins).update(labels, probs)
+        given = {"logits": rows} if self.logits else {"y_prob": rows}
+        batch = CalibrationStats(self.n_classes, self.bins).update(labels, **given)
         self.state = self.state + torch.as_tensor(batch.to_vector(), device=self.state.device)
 
     def evaluation(self) -> StreamedEvaluation:
@@ -85,6 +84,19 @@ class CalibrationMetric(Metric):
         """The metric of all samples so far."""
         value = self.evaluation()[self.metric].value
         return torch.tensor(value, dtype=torch.float32, device=self.state.device)
+
+    @property
+    def higher_is_better(self) -> bool | None:
+        return {"higher": True, "lower": False}.get(METRICS[self.metric].better)
+
+    @property
+    def plot_lower_bound(self) -> float:
+        return METRICS[self.metric].range[0]
+
+    @property
+    def plot_upper_bound(self) -> float | None:
+        highest = METRICS[self.metric].range[1]
+        return highest if math.isfinite(highest) else None
 
     def plot(self, val: Any = None, ax: Any = None) -> Any:
         """Figure and axes of the value, or of the values given, as torchmetrics draws them."""

@@ -8,6 +8,7 @@ import zipfile
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from focalcal._formats.language_models import (
     ABSENT,
@@ -15,7 +16,9 @@ from focalcal._formats.language_models import (
     read_lm_eval,
     read_lm_eval_norm,
 )
-from focalcal.errors import FileFormatError
+from focalcal.calibrators import load
+from focalcal.cli import app
+from focalcal.errors import FileFormatError, InputError
 from focalcal.predictions import Predictions
 
 CHOICES = [" Paris", " Rome", " Oslo"]
@@ -172,3 +175,27 @@ def test_inspect_logs_without_log_probabilities_say_how_to_get_them(tmp_path) ->
     broken.write_bytes(b"PK")
     with pytest.raises(FileFormatError, match="inspect log convert"):
         read_inspect(broken)
+
+
+def test_the_commands_read_them(tmp_path) -> None:
+    rng = np.random.default_rng(0)
+    logits = rng.normal(size=(300, 3))
+    labels = [str(rng.choice(3, p=np.exp(z) / np.exp(z).sum())) for z in logits]
+    lines = [sample(i, 4 * z, y) for i, (z, y) in enumerate(zip(logits, labels))]
+    file = write(tmp_path / "samples_x.jsonl", *lines)
+    run = CliRunner().invoke
+    fitted = run(app, ["fit", str(file), "--format", "lm-eval", "-o", str(tmp_path / "cal.json")])
+    assert fitted.exit_code == 0, fitted.output
+    assert 3 < load(tmp_path / "cal.json").temperature_ < 5.5
+    wrong = run(app, ["fit", str(file), "--format", "helm", "-o", str(tmp_path / "no.json")])
+    assert wrong.exit_code != 0
+    assert not (tmp_path / "no.json").exists()
+    missing = run(app, ["fit", "none", "--format", "inspect", "-o", str(tmp_path / "no.json")])
+    assert missing.exit_code != 0
+
+
+def test_other_formats_are_refused_by_name(tmp_path) -> None:
+    with pytest.raises(InputError, match="expected a format of lm-eval, lm-eval-norm, inspect"):
+        Predictions.load(tmp_path, layout="helm")
+    with pytest.raises(FileFormatError, match="no file or folder"):
+        Predictions.load(tmp_path / "none", layout="inspect")

@@ -8,7 +8,7 @@ import pytest
 from focalcal import metrics
 from focalcal._arrays import softmax
 from focalcal.calibrators import TemperatureScaling
-from focalcal.errors import InputError
+from focalcal.errors import InputError, InputWarning
 
 NAMES = ["cat", "dog", "bird"]
 
@@ -44,8 +44,14 @@ def test_calibrators_take_frames(library, table):
     assert isinstance(fitted.predict_proba(frame), np.ndarray)
 
 
-def test_missing_values_and_texts_are_refused(library):
+def test_missing_values_and_too_many_texts_are_refused(library):
     with pytest.raises(InputError, match="finite"):
         metrics.ece([0, 1], library.Series([0.5, float("nan")]))
-    with pytest.raises(InputError, match="numbers"):
-        metrics.ece(library.Series(["cat", "dog"]), [0.5, 0.5])
+    with pytest.raises(InputError, match="expected 2 different"):
+        metrics.ece(library.Series(["cat", "dog", "cow"]), [0.5, 0.5, 0.5])
+
+
+def test_texts_are_classes_in_alphabetical_order_and_said_to_be(library):
+    with pytest.warns(InputWarning, match="cat, dog, in alphabetical order"):
+        found = metrics.ece(library.Series(["cat", "dog"]), [0.1, 0.8])
+    assert found == metrics.ece([0, 1], [0.1, 0.8])

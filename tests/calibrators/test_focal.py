@@ -330,3 +330,15 @@ def test_no_saturated_point_of_the_grid_is_pruned(seed):
     best = grid_search(scores, gammas, temperatures)
     assert (best.gamma, best.temperature) == pairs[int(np.argmin(errors))]
     assert best.after == errors.min()
+
+
+@pytest.mark.filterwarnings("ignore::focalcal.errors.FitWarning")
+@pytest.mark.parametrize("seed", [30, 35])
+def test_gradient_search_finds_the_basin_near_minus_092(seed):
+    """Compared with a grid of T at such γ, which knows nothing of starting points."""
+    rng = np.random.default_rng(seed)
+    z = rng.normal(size=(200, 3))
+    y = np.argmax(3 * z + rng.gumbel(size=z.shape), axis=1)
+    y = np.where(rng.random(200) < 0.25, rng.integers(0, 3, 200), y)
+    grid = [nll(6 * z, y, g, t) for g in (-0.949, -0.94, -0.92) for t in np.geomspace(3, 20, 80)]
+    assert FocalTemperatureScaling().fit(6 * z, y).diagnostics_.after <= min(grid) + 1e-9

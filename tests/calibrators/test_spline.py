@@ -74,11 +74,12 @@ def test_greville_points_give_the_identity():
 
 def test_constant_scores_and_reversed_scores_fall_back_to_a_line(curved):
     s, y = curved
-    constant = SplineCalibration().fit(np.full(40, 0.7), np.arange(40) % 4 == 0)
+    hits, weights = np.arange(40) % 4 == 0, np.full(40, 1e3)
+    constant = SplineCalibration().fit(np.full(40, 0.7), hits, sample_weight=weights)
     np.testing.assert_allclose(constant.predict_proba(np.array([0.7]))[0, 1], 0.25, atol=1e-3)
     backwards = SplineCalibration().fit(-s, y)
     p = backwards.predict_proba(s)[:, 1]
-    np.testing.assert_allclose(p, y.mean(), atol=1e-6)  # the best increasing map is constant
+    np.testing.assert_allclose(p, y.mean(), atol=1e-5)  # the best increasing map is constant
 
 
 @pytest.mark.parametrize("settings", [{"n_knots": 1}, {"n_knots": 2.5}, {"shrinkage": -1.0}])

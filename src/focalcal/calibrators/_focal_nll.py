@@ -17,8 +17,12 @@ from focalcal.calibrators._odds import Point, log_odds
 from focalcal.calibrators._rows import map_rows
 from focalcal.calibrators.base import FitData
 
-STARTS = (0.0, -0.5, 3.0)
-"""γ of the starting points; the NLL has a long curved valley in (γ, T), and sometimes two."""
+STARTS = ((0.0, 1.0), (-0.5, 0.7), (3.0, 2.8), (9.0, 3.0), (-0.92, 1.0))
+"""γ and T of the starting points, T relative to that of temperature scaling.
+
+The NLL has a long curved valley in (γ, T) with several low points, and another near γ = −0.92,
+where Ψ raises small confidences and lowers large ones.
+"""
 _START_ELEMENTS = 2**20  # the starts are compared on so many logits, the best goes on with all
 
 
@@ -114,8 +118,8 @@ def gradient_search(data: FitData, gamma_range: tuple[float, float]) -> FocalOpt
         few = tuple(None if a is None else a[::step] for a in everything)
     low, high = gamma_range
     starts = [
-        np.array([np.log1p(g), np.log((1 + 0.6 * g) / plain.beta)])
-        for g in (min(max(s, low), high) for s in STARTS)
+        np.array([np.log1p(min(max(gamma, low), high)), np.log(relative / plain.beta)])
+        for gamma, relative in STARTS
     ]
     with threadpool_limits(1, "blas"):  # the blocks already run on all cores
         found = [_minimise(few, start, gamma_range) for start in starts]

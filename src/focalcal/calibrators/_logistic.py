@@ -5,12 +5,17 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
-from scipy.optimize import lsq_linear
+from scipy.optimize import brentq, lsq_linear
 from scipy.special import expit
 
-from focalcal.calibrators._columns import softplus
+from focalcal.calibrators._columns import Column, softplus
 
 MAX_ITERATIONS = 200
+SLOPE_PRECISION = 3.0
+"""Of the prior on a slope relative to the common one: a standard deviation of 58 %."""
+OFFSET_PRECISION = 0.3
+"""Of the prior on an offset around 0: a standard deviation of 1.8 in log-odds."""
+_SURE = 10.0  # log-odds of this size in the mean are as sure as a common slope makes them
 _SMALLEST = 1e-20
 
 
@@ -37,7 +42,8 @@ def fit_logistic(
 
     features: (N, P); target: (N,) in [0, 1]; nonnegative: (P,) bool; shrinkage ρ: (P,). A trace
     of shrinkage on top keeps the optimum finite when the classes are separated or a feature is
-    constant; because it pulls towards `start`, the fit is never worse than `start`.
+    constant; because it pulls towards `start`, the fit is never worse than `start`. A good start
+    has the scale of the optimum, as `common_slope` has.
 
     Each step solves the quadratic model under the bounds exactly, so bounded coefficients land on
     zero instead of creeping up to it.
@@ -75,3 +81,36 @@ def fit_logistic(
                 return LogisticFit(theta, iteration, decrement <= 1e-6 * (1 + abs(value)))
         theta, value = theta + length * step, following
     return LogisticFit(theta, MAX_ITERATIONS, False)
+
+
+def common_slope(columns: list[Column]) -> float:
+    """The slope β ≥ 0 of highest likelihood when logit p = β·s in all columns.
+
+    What each column's own regression is shrunk to: it has the right scale whatever the logits'
+    is, and it is never worse than β = 1. Where a larger β is always better it stops.
+    """
+    squares = sum(float(c.weights @ c.log_odds**2) for c in columns)
+    scale = np.sqrt(squares / sum(float(c.weights.sum()) for c in columns))
+    most = max(1.0, _SURE / max(scale, _SMALLEST))
+
+    def gradient(beta: float) -> float:
+        return sum(
+            float(c.weights @ (c.log_odds * (expit(beta * c.log_odds) - c.hits))) for c in columns
+        )
+
+    if not gradient(most) > 0:
+        return most
+    if gradient(0.0) >= 0:  # the log-odds rank worse than chance
+        return 0.0
+    return float(brentq(gradient, 0.0, most, xtol=1e-300, rtol=1e-9, maxiter=1000))
+
+
+def slope_prior(slope: float, slopes: int) -> tuple[np.ndarray, np.ndarray]:
+    """Start and shrinkage of `fit_logistic` for so many slopes and an offset.
+
+    >>> slope_prior(2.0, 1)
+    (array([2., 0.]), array([0.75, 0.3 ]))
+    """
+    relative = SLOPE_PRECISION / slope**2 if slope > 0 else 0.0
+    start = np.array([slope] * slopes + [0.0])
+    return start, np.array([relative] * slopes + [OFFSET_PRECISION])

@@ -10,7 +10,7 @@ from scipy.interpolate import BSpline, PPoly
 
 from focalcal._arrays import Array
 from focalcal.calibrators._columns import Column, ColumnCalibrator, each
-from focalcal.calibrators._logistic import LogisticFit, fit_logistic
+from focalcal.calibrators._logistic import LogisticFit, common_slope, fit_logistic, slope_prior
 from focalcal.calibrators._piecewise import check_shapes, evaluate, pack
 from focalcal.calibrators.binary import outcome, separated_notes
 from focalcal.errors import InputError
@@ -30,10 +30,11 @@ class _Curve:
 class SplineCalibration(ColumnCalibrator):
     """logit p = f(s), f an increasing cubic spline of the log-odds s with straight tails.
 
-    f(s) = Σ β_j B_j(a·s + b), β non-decreasing, where a, b are a first straight-line fit. With
+    f(s) = Σ β_j B_j(a·s + b), β non-decreasing, where a, b are a first straight-line fit, which
+    a weak prior pulls to the one slope that suits all classes best. With
     β_j at the Greville points f is that line, so the slopes θ_j = Δβ_j/Δg_j are 1 there, and
     ½·shrinkage·Σ(θ_j − 1)² pulls the curve towards it: many samples bend it, few do not. The NLL
-    of each column never rises. Knots are quantiles, ones and zeros counting alike, so that rare
+    summed over the columns never rises. Knots are quantiles, ones and zeros counting alike, so that rare
     classes get knots where they occur.
 
     Arguments: n_knots ≥ 2; shrinkage ≥ 0; mode, "ovr" or "top-label"; task. Fitted: `edges_`
@@ -70,12 +71,13 @@ class SplineCalibration(ColumnCalibrator):
             raise InputError(f"expected a finite shrinkage >= 0, got {self.shrinkage!r}")
 
     def _fit_columns(self, columns: list[Column]) -> dict[str, Any]:
-        curves = each(self._fit_column, columns)
+        slope = common_slope(columns)
+        curves = each(lambda column: self._fit_column(column, slope), columns)
         self.edges_, self.pieces_ = pack([c.edges for c in curves], [c.pieces for c in curves])
         return outcome([c.fit for c in curves], separated_notes(columns))
 
-    def _fit_column(self, column: Column) -> _Curve:
-        line = _fit_line(column)
+    def _fit_column(self, column: Column, common: float) -> _Curve:
+        line = _fit_line(column, common)
         slope, intercept = line.coefficients
         knots = _apart(_knots(column, self.n_knots), slope, intercept)
         if slope == 0 or len(knots) < 2:
@@ -93,14 +95,16 @@ class SplineCalibration(ColumnCalibrator):
         return check_shapes(self.edges_, self._n_columns, DEGREE + 2)
 
 
-def _fit_line(column: Column) -> LogisticFit:
+def _fit_line(column: Column, common: float) -> LogisticFit:
     s = column.log_odds
+    start, shrinkage = slope_prior(common, 1)
     return fit_logistic(
         np.stack([s, np.ones_like(s)], axis=1),
         column.hits,
         column.weights,
-        np.array([1.0, 0.0]),
+        start,
         nonnegative=np.array([True, False]),
+        shrinkage=shrinkage,
     )
 
 

@@ -31,11 +31,11 @@ class SplineCalibration(ColumnCalibrator):
     """logit p = f(s), f an increasing cubic spline of the log-odds s with straight tails.
 
     f(s) = Σ β_j B_j(a·s + b), β non-decreasing, where a, b are a first straight-line fit, which
-    a weak prior pulls to the one slope that suits all classes best. With
-    β_j at the Greville points f is that line, so the slopes θ_j = Δβ_j/Δg_j are 1 there, and
-    ½·shrinkage·Σ(θ_j − 1)² pulls the curve towards it: many samples bend it, few do not. The NLL
-    summed over the columns never rises. Knots are quantiles, ones and zeros counting alike, so that rare
-    classes get knots where they occur.
+    a weak prior pulls to the one slope that suits all classes best. With β_j at the Greville
+    points f is that line, so the slopes θ_j = Δβ_j/Δg_j are 1 there, and ½·shrinkage·Σ(θ_j − 1)²
+    pulls the curve towards it: many samples bend it, few do not. The NLL summed over the columns
+    never rises. Knots are quantiles, ones and zeros counting alike, so that rare classes get
+    knots where they occur.
 
     Arguments: n_knots ≥ 2; shrinkage ≥ 0; mode, "ovr" or "top-label"; task. Fitted: `edges_`
     (J, L) and `pieces_` (J, L+1, 5), origin and cubic coefficients of each piece.

@@ -308,7 +308,7 @@ def deciding(runs):
     goals["review_budget"] = (0.2, 0.2)
     rows = []
     for kind in ("calibrated", "over-confident", "rounded to 0.01", "errors at the top"):
-        everyone = confidences(None, 400_000, kind)
+        everyone = confidences(None, 50_000, kind)
         for goal, (value, limit) in goals.items():
             cells = []
             for n in (500, 2000, 10_000):

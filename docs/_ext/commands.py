@@ -32,6 +32,15 @@ EXAMPLES = {
         "focalcal fit val.npz --method temperature -o cal.json",
         "focalcal decide test.npz --calibrator cal.json --target-accuracy 0.99",
     ],
+    "compare": [
+        "focalcal fit val.npz --method temperature -o cal.json",
+        "focalcal apply cal.json test.npz -o calibrated.npz",
+        "focalcal compare test.npz calibrated.npz --resamples 200",
+    ],
+    "monitor": [
+        "focalcal fit val.npz --method temperature -o cal.json",
+        "focalcal monitor val.npz test.npz --calibrator cal.json --tolerance 0.03",
+    ],
     "methods": ["focalcal methods"],
     "doctor": ["focalcal doctor"],
     "report": [

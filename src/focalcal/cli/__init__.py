@@ -1,6 +1,7 @@
 """The command line: parses, calls, prints. One module per command; heavy imports inside them.
 
-Exit codes: 0 done, 1 the work failed, 2 bad input or usage, 130 interrupted.
+Exit codes: 0 done, 1 the work failed, 2 bad input or usage, 3 an alarm (monitor), 130
+interrupted.
 """
 
 from __future__ import annotations
@@ -110,7 +111,8 @@ app = App(
     name="focalcal",
     cls=Group,
     help="Classifier confidences you can trust: measure, calibrate, train, explain, show.",
-    epilog="Exit codes: 0 done, 1 the work failed, 2 bad input or usage, 130 interrupted.",
+    epilog="Exit codes: 0 done, 1 the work failed, 2 bad input or usage, 3 an alarm (monitor), "
+    "130 interrupted.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},

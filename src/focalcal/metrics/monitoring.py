@@ -235,7 +235,7 @@ class Monitor:
     def _caution(self, alarms: set[str]) -> str:
         """Why the mean confidence may not be the accuracy; no label-free method sees all cases."""
         if "calibrated" in alarms or "reference" in alarms:
-            return "labelled batches are no longer calibrated"
+            return "labelled batches are not calibrated"
         if self.reference["p_value"] < 0.05:
             return "the reference itself is not calibrated"
         return "the confidences have drifted" if "confidences" in alarms else ""

@@ -350,3 +350,22 @@ def test_bad_steps_are_refused(steps) -> None:
 def test_an_epoch_outside_the_run_is_refused() -> None:
     with pytest.raises(InputError, match="epoch 5 of 5"):
         ScheduledFocalLoss().start_epoch(5, 5)
+
+
+def test_a_label_that_is_ruled_out_costs_infinity_with_a_finite_gradient() -> None:
+    logits = torch.tensor([[-torch.inf, 0.0, 1.0], [0.0, 1.0, 2.0]], requires_grad=True)
+    value = focal_loss(logits, torch.tensor([0, 1]), 2.0)
+    assert value == torch.inf
+    assert gradient(value, logits).isfinite().all()
+
+
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+def test_backward_twice_and_in_batches(reduction) -> None:
+    logits, labels = case()
+    value = focal_loss(logits, labels, 2.0, reduction=reduction)
+    outer = torch.rand(3, *value.shape, dtype=torch.float64)
+    each = [torch.autograd.grad(value, logits, o, retain_graph=True)[0] for o in outer]
+    again = torch.autograd.grad(value, logits, outer[0], retain_graph=True)[0]
+    assert torch.equal(each[0], again)
+    (together,) = torch.autograd.grad(value, logits, outer, is_grads_batched=True)
+    torch.testing.assert_close(together, torch.stack(each))

@@ -62,12 +62,13 @@ def _table(steps: tuple[tuple[float, float], ...], device: torch.device) -> Tens
     return _tables[key]
 
 
-def fused_focal(logits: Tensor, target: Tensor, gamma: Gamma, **settings: Any) -> Tensor:
+def fused_focal(logits: Tensor, target: Tensor, *settings: Any, **named: Any) -> Tensor:
     """Focal loss, float32, of contiguous logits (N, C), reduced as cross_entropy does.
 
-    A label outside 0..C−1 gives NaN: an error would cost a wait for the device.
+    The rest are `Settings`. A label outside 0..C−1 gives NaN: an error would cost a wait for the
+    device.
     """
-    return FusedFocal.apply(logits, target.contiguous(), Settings(gamma, **settings).contiguous())
+    return FusedFocal.apply(logits, target.contiguous(), Settings(*settings, **named).contiguous())
 
 
 class FusedFocal(torch.autograd.Function):

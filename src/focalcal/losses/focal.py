@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 from typing import Any, ClassVar
 
 import torch
@@ -14,13 +15,13 @@ from focalcal.losses._base import Loss
 from focalcal.losses._pointwise import Gamma, Steps
 from focalcal.losses._problem import (
     IGNORE_INDEX,
+    REDUCTIONS,
     Problem,
     can_fuse,
     check_reduction,
     make_problem,
     values_are_visible,
 )
-from focalcal.losses._quick import quick_focal
 
 DEFAULT_GAMMA = 2.0
 """Lin et al.'s; Mukhoti et al. prefer 3 for calibration."""
@@ -66,9 +67,9 @@ def focal_loss(
 
     Lin et al. 2017; gradient g(p_y, γ)(softmax − onehot): Mukhoti et al. 2020, Prop. 1.
     """
-    value = quick_focal(logits, target, gamma, weight, ignore_index, label_smoothing, reduction)
-    if value is not None:
-        return value
+    options = gamma, weight, ignore_index, label_smoothing, reduction
+    if _is_ready(logits, target, *options):
+        return _fused(logits, target, *options)
     check_reduction(reduction)
     problem = make_problem(
         logits,
@@ -101,17 +102,10 @@ class FocalLoss(Loss):
         self.gamma: Gamma = check_gamma(gamma)
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        value = quick_focal(
-            logits,
-            target,
-            self.gamma,
-            self.weight,
-            self.ignore_index,
-            self.label_smoothing,
-            self.reduction,
-        )
-        if value is not None:
-            return value
+        smoothing, reduction = self.label_smoothing, self.reduction
+        options = self.gamma, self.weight, self.ignore_index, smoothing, reduction
+        if _is_ready(logits, target, *options):
+            return _fused(logits, target, *options)
         return _focal(self.problem(logits, target), self.gamma, self.reduction)
 
 
@@ -141,7 +135,7 @@ class SampleDependentFocalLoss(FocalLoss):
 
     def __init__(self, steps: Sequence[tuple[float, float]] = STEPS_53, **settings: Any) -> None:
         super().__init__(**settings)
-        self.gamma = check_steps(steps, "steps")
+        self.gamma = self.steps = check_steps(steps, "steps")
 
 
 class ScheduledFocalLoss(FocalLoss):
@@ -184,19 +178,58 @@ def _focal(problem: Problem, gamma: Gamma, reduction: str) -> Tensor:
     if not isinstance(gamma, (Tensor, tuple)) and gamma == 0:
         return problem.cross_entropy(reduction)
     if problem.soft is None and can_fuse(problem.given, problem.labels):
-        from focalcal.losses._triton import fused_focal
-
-        value = fused_focal(
-            problem.given,
-            problem.labels,
-            gamma,
-            weight=problem.weight,
-            ignore_index=problem.ignore_index,
-            smoothing=problem.smoothing,
-            reduction=reduction,
-        )
+        options = problem.weight, problem.ignore_index, problem.smoothing
+        value = _fused(problem.given, problem.labels, gamma, *options, reduction)
         return value if reduction != "none" or problem.batched else value.squeeze(0)
     return problem.focal(gamma, reduction)
+
+
+def _fused(logits: Tensor, labels: Tensor, *options: Any) -> Tensor:
+    from focalcal.losses._triton import fused_focal
+
+    return fused_focal(logits, labels, *options)
+
+
+def _is_ready(
+    logits: Tensor,
+    target: Tensor,
+    gamma: Any,
+    weight: Tensor | None,
+    ignore_index: int,
+    smoothing: float,
+    reduction: str,
+) -> bool:
+    """Whether the CUDA kernel can take everything as it is, by metadata only.
+
+    A small batch costs less time on the device than the checks of `make_problem` on the host. Every
+    other call, the wrong ones included, takes the general way, which says what is wrong.
+    """
+    if not logits.is_cuda or not can_fuse(logits, target):
+        return False
+    n, n_classes = logits.shape
+    number = type(gamma) is float or type(gamma) is int
+    return (
+        n_classes > 1
+        and 0 <= smoothing <= 1
+        and reduction in REDUCTIONS
+        and target.dtype is torch.int64
+        and target.shape == (n,)
+        # γ = 0 is left to cross_entropy.
+        and (-1 < gamma < inf and gamma != 0 if number else _is_vector(gamma, n, logits))
+        and (weight is None or _is_vector(weight, n_classes, logits))
+    )
+
+
+def _is_vector(tensor: Any, length: int, logits: Tensor) -> bool:
+    """Whether a kernel can read it where it lies."""
+    return (
+        isinstance(tensor, Tensor)
+        and tensor.shape == (length,)
+        and tensor.dtype is torch.float32
+        and tensor.device == logits.device
+        and tensor.is_contiguous()
+        and not tensor.requires_grad
+    )
 
 
 def check_gammas(gamma: Any, problem: Problem) -> Gamma:

@@ -61,15 +61,15 @@ def evaluate(
     *,
     bins: int,
     json: bool,
+    inputs: _inputs.Inputs,
     by: list[str] | None = None,
-    **keys: Any,
 ) -> None:
     """Measure in one pass and print values with the bounds of those that are not exact."""
     from focalcal import scale
     from focalcal.metrics.slicing import of_statistics
 
     with (
-        opened(file, engine, scheduler, extra=by or (), **keys) as (source, running),
+        opened(file, engine, scheduler, extra=by or (), **_keys(inputs)) as (source, running),
         _console.progress("reading") as tick,
     ):
         if by:

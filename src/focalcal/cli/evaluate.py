@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from focalcal.cli import _console, _scale, _slices
+from focalcal.cli import _console, _inputs, _scale, _slices
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -17,18 +17,17 @@ if TYPE_CHECKING:
     from focalcal.metrics import Evaluation, Metric
 
 
+EPILOG = f"Example: focalcal evaluate test.csv --probs-prefix p_. {_inputs.LAYOUTS}"
+
+
 def register(app: typer.Typer) -> None:
-    app.command()(evaluate)
+    app.command(epilog=EPILOG)(evaluate)
 
 
 def evaluate(
-    file: Annotated[
-        Path, typer.Argument(help="Predictions: .npz, .parquet or .csv; or 'p/*.parquet'.")
-    ],
+    file: Annotated[Path, typer.Argument(help="Predictions: a file or a quoted pattern.")],
+    inputs: _inputs.Inputs,
     bins: Annotated[int, typer.Option(help="Number of bins.", min=1)] = 15,
-    logits_key: _console.LogitsKey = None,
-    probs_key: _console.ProbsKey = None,
-    labels_key: _console.LabelsKey = None,
     resamples: Annotated[
         int | None, typer.Option(help="Bootstrap resamples behind the intervals.", min=2)
     ] = None,
@@ -45,15 +44,13 @@ def evaluate(
 
     Several parquet files, or an engine, are read in parts: exact values or bounds, no intervals.
     """
-    keys = {"logits_key": logits_key, "probs_key": probs_key, "labels_key": labels_key}
     if _scale.wanted(file, engine, scheduler):
-        settings = {"bins": bins, "json": json, "by": by}
-        _scale.evaluate(file, engine, scheduler, **settings, **keys)
+        settings = {"bins": bins, "json": json, "by": by, "inputs": inputs}
+        _scale.evaluate(file, engine, scheduler, **settings)
         return
     from focalcal import metrics
-    from focalcal.predictions import Predictions
 
-    predictions = Predictions.load(file, **keys)
+    predictions = inputs.predictions(file)
     if by:
         with _console.working("resampling every slice"):
             sliced = metrics.evaluate_by(

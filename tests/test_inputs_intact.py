@@ -11,7 +11,7 @@ import dataclasses
 import importlib
 import inspect
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -54,6 +54,10 @@ ARGUMENTS: dict[str, Any] = {
     "edges": BINS.edges,
     "weights": 1 + LABELS.astype(float),
     "sample_weight": 1 + LABELS.astype(float),
+    "w": 1 + LABELS.astype(float),
+    "hit": RIGHT,
+    "quick": False,
+    "groups": LABELS,
     "cumulative": np.arange(1.0, N + 1),
     "top": PROBS,
     "bottom": 1 + PROBS,
@@ -73,20 +77,24 @@ ARGUMENTS: dict[str, Any] = {
 SPECIAL: dict[str, dict[str, Any]] = {
     "sigmoid_focal_loss": {"target": (LOGITS > 0).astype(float)},
     "binary_logit_curvature": {"p": TOP},
+    "linear_focal_loss": {"x": LOGITS, "weight": RNG.normal(size=(K, K))},
     "kl_and_fisher": {"inputs": LOGITS, "theta": np.ones(K), "delta": np.full(K, 0.1)},
     "calibrated_pixels": {"logits": LOGITS.T.reshape(1, K, 12, 20)},
     "pixels": {"values": LOGITS.T.reshape(1, K, 12, 20), "labels": LABELS.reshape(1, 12, 20)},
 }
 """Where a function's argument means something else than usual."""
 
-WITHOUT_DATA = {"panels", "panel", "figure", "operator", "model", "blocks", "loss_value", "samples"}
+WITHOUT_DATA = {
+    *("panels", "panel", "figure", "operator", "model", "blocks", "loss_value"),
+    *("samples", "sample", "a", "title"),
+}
 """Parameters that are no arrays of samples: drawings, networks, operators, sorted samples."""
 
 ELSEWHERE = {"sum_over_processes": "needs a process group"}
 
 PACKAGES = ("maps", "metrics", "bins", "figures", "losses", "curvature")
 TORCH_ONLY = ("losses", "curvature")
-NUMPY_ONLY = ("quantile_positions", "gap_sums", "sort_samples", "ratio_or_zero")
+NUMPY_ONLY = ("quantile_positions", "ratio_or_zero", "bin_table", "class_table", "slices")
 
 
 def _functions() -> list[tuple[str, str]]:
@@ -138,7 +146,7 @@ def _numbers(result: Any) -> list[np.ndarray]:
         result = {k: v for k, v in vars(result).items() if k not in ("seconds", "provenance")}
     if isinstance(result, Mapping):
         return [x for value in result.values() for x in _numbers(value)]
-    if isinstance(result, list | tuple):
+    if isinstance(result, list | tuple | Iterator):
         return [x for value in result for x in _numbers(value)]
     if isinstance(result, np.ndarray | np.number | float | int):
         return [np.asarray(result)]
@@ -184,7 +192,11 @@ def test_functions(package, name, kind, tmp_path):
             arguments[parameter.name] = known[parameter.name]
         elif parameter.default is parameter.empty and parameter.kind is not parameter.VAR_KEYWORD:
             pytest.fail(f"{name} has a new parameter {parameter.name!r}: add it to ARGUMENTS")
-    _check(function, arguments, tmp_path, kind)
+    ways = [{"y_prob"}, {"logits"}] if {"y_prob", "logits"} <= set(arguments) else [set()]
+    for way in ways:  # metrics take one of y_prob, logits and confidence
+        left_out = {"y_prob", "logits", "confidence"} - way if way else set()
+        given = {k: v for k, v in arguments.items() if k not in left_out}
+        _check(function, given, tmp_path, kind)
 
 
 @pytest.mark.parametrize("method", METHODS)

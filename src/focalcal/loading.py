@@ -16,9 +16,6 @@ from focalcal._formats.text import objects
 from focalcal.errors import FileFormatError, InputError
 from focalcal.predictions import Predictions
 
-UNCALIBRATED = "uncalibrated_"
-"""Goes before the name of a column of probabilities that the calibrated ones would overwrite."""
-
 
 @dataclasses.dataclass(frozen=True)
 class Loaded:
@@ -53,8 +50,7 @@ class Loaded:
                 table["probs"] = np.asarray(probs)
             if name in self.roles.values:
                 continue
-            clash = name == "probs" or name.startswith(("probs_", "probs."))
-            table[f"{UNCALIBRATED}{name}" if clash else name] = column
+            table[roles.not_overwritten(name)] = column
         given = self.predictions
         names = {"class_names": list(given.class_names)} if given.class_names else {}
         metadata = {"task": given.task, **names, "provenance": given.provenance | provenance}
@@ -100,13 +96,13 @@ def from_table(
         labels, categories = _labels(table, metadata, found.labels, where)
         task, labels = _task_of(task, labels)
     try:
-        names, order = _class_names(found, metadata, categories, keys, values)
+        names, order = _class_names(found, metadata, categories, keys, values, where)
         if order is not None:
             values = values[:, order]
             if labels is not None and task == "multilabel":
                 labels = labels[:, order]
         if labels is not None and names and "class_names" not in metadata:
-            labels = _named_by_number(labels, names)
+            labels = roles.named_by_number(labels, names)
         predictions = Predictions(
             **{"logits" if found.are_logits else "probs": values},
             labels=labels,
@@ -200,33 +196,16 @@ def _class_names(
     categories: list[str] | None,
     keys: Keys,
     values: np.ndarray,
+    where: str,
 ) -> tuple[tuple[str, ...] | None, list[int] | None]:
     """The class names, and the order in which to take the columns if the caller's is another."""
     own = found.class_names or metadata.get("class_names")
     width = max(values.shape[1], 2) if values.ndim == 2 else 2
     if own is None and categories and len(categories) == width:
         own = categories
-    own = tuple(map(str, own)) if own else None
-    wanted = keys.classes
-    if wanted is None or own is None or wanted == own or values.ndim == 1:
-        return wanted or own, None
-    if sorted(wanted) == sorted(own) and len(set(own)) == len(own):
-        return wanted, [own.index(name) for name in wanted]
-    if found.class_names and keys.logits is None and keys.probs is None:
-        raise InputError(
-            f"expected columns for the classes {', '.join(wanted)}, got {', '.join(own)}"
-        )
-    return wanted, None
-
-
-def _named_by_number(labels: np.ndarray, names: Sequence[str]) -> np.ndarray:
-    """Whole-number labels of classes whose names are numbers other than 0, 1, … are names."""
-    usual = tuple(names) == tuple(map(str, range(len(names))))
-    if usual or not all(name.isdigit() for name in names):
-        return labels
-    if labels.ndim != 1 or labels.dtype.kind not in "iu":
-        return labels
-    return objects([str(y) for y in labels])
+    if values.ndim == 1 or (own == found.class_names and (keys.logits or keys.probs)):
+        return keys.classes or own, None  # a list of columns is in the caller's order already
+    return roles.class_order(tuple(map(str, own)) if own else None, keys.classes, where)
 
 
 def _extra(column: Any) -> np.ndarray:

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from focalcal import metrics
 from focalcal.bins import bin_samples, equal_width_edges
 from focalcal.cli import app
-from focalcal.cli.evaluate import reliability_sketch
+from focalcal.cli.evaluate import p_text, reliability_sketch
 from focalcal.metrics import METRICS
 
 runner = CliRunner()
@@ -50,10 +50,10 @@ def test_table_names_every_metric_and_gives_a_verdict(file):
 def test_sketch_marks_confidence_and_accuracy():
     edges = equal_width_edges(2)
     bins = bin_samples(np.array([0.75, 0.75]), np.array([1.0, 0.0]), edges)
-    first, second = reliability_sketch(bins, width=8).splitlines()[1:]
-    assert first.endswith("0  ")
-    assert "████  │" in second
-    assert second.endswith("+25.0")
+    lines = reliability_sketch(bins, width=8).splitlines()[1:]
+    assert len(lines) == 1  # no rows for the empty bins at either end
+    assert "████  │" in lines[0]
+    assert lines[0].endswith("+25.0")
 
 
 def test_keys_and_bins_are_passed_on(tmp_path, rng):
@@ -86,3 +86,17 @@ def test_golden_file(shared_data):
     result = runner.invoke(app, ["evaluate", str(path), *keys, "--resamples", "10"])
     assert "95.02 %" in result.stdout
     assert "1.55 %" in result.stdout
+
+
+def test_p_values_are_not_more_exact_than_they_are():
+    assert p_text(1 / 1001) == "p < .001"
+    assert p_text(0.0312) == "p = 0.031"
+
+
+def test_a_binary_file_has_no_rows_for_confidences_below_a_half(tmp_path, rng):
+    s = rng.normal(size=200)
+    np.savez(tmp_path / "p.npz", logits=s, labels=(s + rng.logistic(size=200) > 0).astype(int))
+    text = runner.invoke(app, ["evaluate", str(tmp_path / "p.npz"), "--resamples", "20"]).stdout
+    assert "0.47–0.53" in text
+    assert "0.00–0.07" not in text
+    assert max(map(len, text.splitlines())) <= 80

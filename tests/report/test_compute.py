@@ -153,7 +153,14 @@ def _replace(part, **changes):
                 v,
                 Predictions(logits=t.logits, labels=(t.logits > 0).astype(int), task="multilabel"),
             ),
-            "single-label",
+            "expected one task, got auto in the validation and multilabel in the test set",
+        ),
+        (
+            lambda v, t: (
+                Predictions(logits=np.zeros((9, 21)), task="multilabel"),
+                Predictions(logits=np.zeros((9, 21)), task="multilabel"),
+            ),
+            "at most 20 labels on one page, got 21",
         ),
     ],
 )

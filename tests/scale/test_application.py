@@ -74,7 +74,7 @@ def test_refusals_leave_no_file(memory, tmp_path, fitted):
     assert list((tmp_path / "out").iterdir()) == []
 
 
-def test_another_probs_column_is_refused(memory, tmp_path, fitted):
+def test_another_probs_column_is_kept_under_another_name(memory, tmp_path, fitted):
     import pyarrow as pa
 
     from .conftest import spell
@@ -82,5 +82,7 @@ def test_another_probs_column_is_refused(memory, tmp_path, fitted):
     z, y = memory
     table = pa.table({**spell("logits", z, "fixed"), **spell("probs", z, "fixed"), "labels": y})
     pq.write_table(table, tmp_path / "p.parquet")
-    with pytest.raises(InputError, match="expected no other column 'probs'"):
-        apply(Source.open(tmp_path / "p.parquet"), fitted, tmp_path / "out")
+    (out,) = apply(Source.open(tmp_path / "p.parquet"), fitted, tmp_path / "out")
+    written = pq.read_table(out)
+    assert written.column_names == ["probs", "uncalibrated_probs", "labels"]
+    assert written["uncalibrated_probs"].equals(table["probs"])

@@ -51,9 +51,7 @@ def test_probabilities_and_keys(tmp_path, rng):
     source = Source.open(tmp_path / "p.parquet", probs_key="score", labels_key="truth")
     (batch,) = source.partitions[0].batches()
     assert np.array_equal(batch.probs, p)
-    with pytest.raises(FileFormatError, match="expected 'logits' or 'probs'"):
-        Source.open(tmp_path / "p.parquet")
-    with pytest.raises(FileFormatError, match="expected 'labels', got columns"):
+    with pytest.raises(FileFormatError, match="expected 'labels', got score_0"):
         Source.open(tmp_path / "p.parquet", probs_key="score")
     with pytest.raises(FileFormatError, match="expected 'nothing'"):
         Source.open(tmp_path / "p.parquet", logits_key="nothing", labels_key="truth")
@@ -135,3 +133,38 @@ def test_damaged_pages_are_an_error(memory, tmp_path):
     path.write_bytes(data)
     with pytest.raises(FileFormatError, match=r"damaged|expected|readable"):
         list(Source.open(path).partitions[0].batches())
+
+
+NAMES = ("low", "medium", "high")
+
+
+def test_texts_are_looked_up_among_the_class_names(tmp_path, rng):
+    z = rng.normal(size=(30, 3))
+    y = rng.integers(0, 3, 30)
+    texts = [NAMES[i] for i in y]
+    named = {f"z_{name}": z[:, j] for j, name in enumerate(NAMES)}
+    categories = pa.array(texts).dictionary_encode()
+    path = _one(tmp_path / "p.parquet", **named, label=categories, country=["FI"] * 30)
+    for classes in (None, ("high", "low", "medium")):
+        source = Source.open(path, logits_prefix="z_", classes=classes)
+        names = source.partitions[0].columns.class_names
+        assert names == (classes or NAMES)
+        (batch,) = source.partitions[0].batches()
+        assert [names[i] for i in batch.labels] == texts
+        np.testing.assert_array_equal(batch.logits[:, names.index("low")], z[:, 0])
+    with pytest.raises(FileFormatError, match="expected the classes a, b, c, got low, medium"):
+        Source.open(path, logits_prefix="z_", classes=("a", "b", "c"))
+
+
+def test_texts_without_class_names_are_refused(tmp_path):
+    lists = pa.array([[1.0, 2.0]], pa.list_(pa.float64()))
+    path = _one(tmp_path / "p.parquet", logits=lists, label=["b"])
+    with pytest.raises(FileFormatError, match="--classes a,b,c"):
+        Source.open(path)
+    assert next(Source.open(path, classes=("a", "b")).partitions[0].batches()).labels == [1]
+    table = pa.table({"logits": lists, "label": ["b"]})
+    metadata = {"focalcal": '{"class_names": ["a", "b"]}'}
+    pq.write_table(table.replace_schema_metadata(metadata), path)
+    assert Source.open(path).partitions[0].columns.class_names == ("a", "b")
+    with pytest.raises(FileFormatError, match="classes in the order b, a"):
+        Source.open(path, classes=("b", "a"))

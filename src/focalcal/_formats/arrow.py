@@ -113,13 +113,18 @@ def categories(column: Any) -> list[str] | None:
     """The category names of a dictionary column (a pandas categorical), in their order."""
     if not isinstance(column.type, pyarrow_module().DictionaryType):
         return None
-    chunks = column.unify_dictionaries().chunks
+    chunks = _chunked(column).unify_dictionaries().chunks
     return [str(name) for name in chunks[0].dictionary.to_pylist()] if chunks else []
+
+
+def _chunked(column: Any) -> Any:
+    pyarrow = pyarrow_module()
+    return pyarrow.chunked_array([column]) if isinstance(column, pyarrow.Array) else column
 
 
 def column_to_plain(column: Any) -> np.ndarray:
     """Any Arrow column as NumPy: numbers where all are, otherwise Python's objects."""
-    types = pyarrow_module().types
+    column, types = _chunked(column), pyarrow_module().types
     kind = column.type
     number = types.is_floating(kind) or types.is_integer(kind) or types.is_boolean(kind)
     if number and not column.null_count:
@@ -164,6 +169,14 @@ def column_to_numpy(column: Any, where: str) -> np.ndarray:
         at = int(np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False))[0])
         raise FileFormatError(f"{where} has a null at row {at // width}, entry {at % width}")
     return values.to_numpy(zero_copy_only=False).reshape(len(column), width)
+
+
+def is_text(kind: Any) -> bool:
+    """Whether a pyarrow type holds texts, plain or as categories."""
+    types = pyarrow_module().types
+    if types.is_dictionary(kind):
+        kind = kind.value_type
+    return types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
 
 
 def is_list(kind: Any) -> bool:

@@ -68,7 +68,7 @@ def labels(column: Any, where: str) -> tuple[np.ndarray, list[str] | None]:
     frames that once had a gap, spell them so.
     """
     names = arrow.categories(column) if arrow.is_column(column) else None
-    if names is not None or (arrow.is_column(column) and not _arrow_numbers(column)):
+    if arrow.is_column(column) and arrow.is_text(column.type):
         column = plain(column)
     objects = not arrow.is_column(column) and column.dtype == object and column.ndim == 1
     if objects and _texts(column, where):
@@ -77,11 +77,6 @@ def labels(column: Any, where: str) -> tuple[np.ndarray, list[str] | None]:
     if values.dtype.kind == "f" and np.isfinite(values).all() and (values % 1 == 0).all():
         values = values.astype(np.int64)
     return values, names
-
-
-def _arrow_numbers(column: Any) -> bool:
-    types = arrow.pyarrow_module().types
-    return not (types.is_string(column.type) or types.is_large_string(column.type))
 
 
 def _texts(column: np.ndarray, where: str) -> bool:

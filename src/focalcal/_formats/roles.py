@@ -6,6 +6,8 @@ import dataclasses
 import re
 from collections.abc import Sequence
 
+import numpy as np
+
 from focalcal.errors import FileFormatError
 
 LOGITS = ("logits", "logit")
@@ -13,6 +15,8 @@ PROBS = ("probs", "prob", "probabilities", "probability", "proba", "scores", "sc
 LABELS = ("labels", "label", "y", "y_true", "targets", "target")
 IDS = ("id", "ids", "sample_id", "uid", "uuid")
 SEPARATORS = "_."
+UNCALIBRATED = "uncalibrated_"
+"""Goes before the name of a column that calibrated probabilities would be mistaken for."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,6 +80,38 @@ def find(names: Sequence[str], keys: Keys, where: str, labels_required: bool = T
         found, are_logits = _recognised(names, where)
     labels = _labels(names, keys, where, len(found[0]), labels_required)
     return Roles(found[0], are_logits, labels, _ids(names, keys, where), found[1])
+
+
+def not_overwritten(name: str) -> str:
+    """The name of a carried column beside a new column `probs`."""
+    clash = name == "probs" or name.startswith(tuple(f"probs{s}" for s in SEPARATORS))
+    return UNCALIBRATED + name if clash else name
+
+
+def class_order(
+    own: tuple[str, ...] | None, wanted: tuple[str, ...] | None, where: str
+) -> tuple[tuple[str, ...] | None, list[int] | None]:
+    """The class names, and the order in which to take the columns if `wanted` is another.
+
+    own: what the file calls its classes, if it does; other names than these are an error.
+    """
+    if wanted is None or own is None or wanted == own:
+        return wanted or own, None
+    if sorted(wanted) != sorted(own) or len(set(own)) != len(own):
+        raise FileFormatError(
+            f"{where}: expected the classes {_listed(wanted)}, got {_listed(own)}"
+        )
+    return wanted, [own.index(name) for name in wanted]
+
+
+def named_by_number(labels: np.ndarray, names: Sequence[str]) -> np.ndarray:
+    """Whole-number labels of classes whose names are numbers other than 0, 1, … are names."""
+    usual = tuple(names) == tuple(map(str, range(len(names))))
+    if usual or not all(name.isdigit() for name in names):
+        return labels
+    if labels.ndim != 1 or labels.dtype.kind not in "iu":
+        return labels
+    return labels.astype(str).astype(object)
 
 
 Found = tuple[tuple[str, ...], tuple[str, ...] | None]

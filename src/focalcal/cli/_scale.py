@@ -104,7 +104,11 @@ def fit(
         warnings.catch_warnings(),
     ):
         warnings.simplefilter("ignore", FitWarning)
-        return scale.fit(source, method, running, floor=floor, progress=tick, **params)
+        found = scale.fit(source, method, running, floor=floor, progress=tick, **params)
+        names = source.partitions[0].columns.class_names
+        if names:
+            found.calibrator.class_names_ = names
+        return found
 
 
 def apply(
@@ -131,9 +135,13 @@ def apply(
         return source.n
 
 
-def _keys(inputs: _inputs.Inputs, labels_required: bool = True) -> dict[str, Any]:
-    keys = {name: inputs.given[name] for name in ("logits_key", "probs_key", "labels_key")}
-    return {**keys, "labels_required": labels_required}
+def _keys(
+    inputs: _inputs.Inputs, labels_required: bool = True, classes: Any = None
+) -> dict[str, Any]:
+    names = ("logits_key", "probs_key", "labels_key", "logits_prefix", "probs_prefix")
+    keys = {name: inputs.given[name] for name in names}
+    classes = inputs.classes or classes
+    return {**keys, "classes": classes, "labels_required": labels_required}
 
 
 def _record(result: StreamedEvaluation, passes: int, files: int) -> dict[str, Any]:

@@ -72,6 +72,8 @@ def show(result: Evaluation, title: str) -> None:
     """Print an evaluation for a person."""
     console = _console.out()
     console.print(metrics_table(result, title))
+    if result.labels:
+        console.print(labels_table(result))
     console.print(reliability_sketch(result.reliability))
     console.print(verdict(result))
 
@@ -83,7 +85,7 @@ def verdict(result: Evaluation) -> str:
     test = result.test
     chance = (
         f"chance alone would give an ECE of about {percent(test.expected_ece)}, "
-        f"p = {test.p_value:.3g}"
+        f"{p_text(test.p_value)}"
     )
     if test.p_value >= 0.05:
         return f"No sign of miscalibration: ECE {percent(test.ece)}; {chance}."
@@ -96,7 +98,8 @@ def verdict(result: Evaluation) -> str:
 def metrics_table(result: Evaluation, title: str) -> Table:
     from rich.table import Table
 
-    table = Table(title=f"{title}: {result.n:,} samples, {result.n_classes} classes")
+    kind = "labels (means over them)" if result.labels else "classes"
+    table = Table(title=f"{title}: {result.n:,} samples, {result.n_classes} {kind}")
     table.add_column("metric")
     table.add_column("value", justify="right")
     table.add_column(f"{result.level * 100:g} % interval", justify="right")
@@ -106,6 +109,26 @@ def metrics_table(result: Evaluation, title: str) -> Table:
         has_one = math.isfinite(estimate.low)
         table.add_row(metric.title, metric.text(value), interval if has_one else "")
     return table
+
+
+def labels_table(result: Evaluation) -> Table:
+    """A row per label of a multi-label task."""
+    from rich.table import Table
+    from rich.text import Text
+
+    columns = ("accuracy", "nll", "ece")
+    table = Table("label", "accuracy", "NLL", "ECE", "confidence − accuracy", "by chance?")
+    by_name = dict(shown(result.metrics))
+    for name, part in result.labels.items():
+        cells = [m.text(part[m.name].value) for m in by_name if m.name in columns]
+        gap = f"{100 * part['confidence_gap'].value:+.2f} points"
+        table.add_row(Text(name), *cells, gap, p_text(part.test.p_value))
+    return table
+
+
+def p_text(p: float) -> str:
+    """A p-value for people: "p = 0.03", or "p < .001" where fewer digits are known."""
+    return "p < .001" if p < 0.001 else f"p = {p:.2g}"
 
 
 def shown(values: dict[str, Any]) -> list[tuple[Metric, Any]]:
@@ -125,7 +148,8 @@ def reliability_sketch(bins: Bins, width: int = 40) -> str:
     A bar that ends before its mark is an over-confident bin.
     """
     lines = ["confidence        n  accuracy (bar) against confidence (│)"]
-    for i in range(len(bins)):
+    filled = [i for i in range(len(bins)) if bins.counts[i] > 0]
+    for i in range(filled[0], filled[-1] + 1):
         label = f"{bins.edges[i]:.2f}–{bins.edges[i + 1]:.2f} {bins.counts[i]:>8.0f}  "
         if bins.counts[i] == 0:
             lines.append(label)

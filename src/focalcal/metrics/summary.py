@@ -14,6 +14,7 @@ from focalcal.bins import Bins
 from focalcal.errors import InputError
 from focalcal.metrics.declare import METRICS, Metric
 from focalcal.metrics.intervals import bootstrap_interval
+from focalcal.metrics.multilabel import evaluate_labels
 from focalcal.metrics.resampling import check_resamples, consistency_values, resample
 from focalcal.metrics.sample import Sample
 
@@ -47,7 +48,7 @@ class Evaluation:
     """All metrics of one set of predictions. `evaluation["ece"]` is an `Estimate`.
 
     n_classes is 1 for the forecast of an event; reliability holds the bins of a reliability
-    diagram.
+    diagram. labels: for a multi-label task, of which this is the mean, each label by itself.
     """
 
     n: int
@@ -59,13 +60,19 @@ class Evaluation:
     level: float
     resamples: int
     seed: int
+    labels: dict[str, Evaluation] = dataclasses.field(default_factory=dict)
 
     def __getitem__(self, name: str) -> Estimate:
         return self.metrics[name]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain lists, numbers and None (for a value that is undefined or infinite)."""
-        return plain(dataclasses.asdict(self))
+        record = plain(dataclasses.asdict(self))
+        if not self.labels:
+            del record["labels"]
+        for label in record.get("labels", {}).values():
+            del label["labels"]
+        return record
 
     def to_json(self, indent: int | None = 2) -> str:
         return json.dumps(self.to_dict(), indent=indent, allow_nan=False, ensure_ascii=False)
@@ -77,6 +84,7 @@ def evaluate(
     *,
     logits: Any = None,
     confidence: Any = None,
+    task: str = "auto",
     bins: int = 15,
     threshold: float = 0.99,
     sample_weight: Any = None,
@@ -94,6 +102,8 @@ def evaluate(
     y_true: (N,) labels, or `Predictions`, which has both labels and values. Else exactly one of
     y_prob and logits, (N, K), or (N,) for class 1 of a binary classifier, and confidence, (N,), the
     forecast of an event (y_true = 1: it happened), such as a file of top-1 confidences.
+    task: "multilabel" takes y_true (N, L) of zeros and ones and predictions of that shape, and
+    gives the mean over the labels with each label in `labels`; see `evaluate_labels`.
     sample_weight: (N,), how many samples each stands for; resamples: default 1000, fewer (at
     least 200) for more than 50,000 samples; level: coverage of the intervals; progress: called
     with the fraction done.
@@ -104,6 +114,16 @@ def evaluate(
     """
     if not 0 < level < 1:
         raise InputError(f"expected a level between 0 and 1, such as 0.95, got {level!r}")
+    if task not in ("auto", "multilabel"):
+        raise InputError(f"expected task 'auto' or 'multilabel', got {task!r}")
+    given = y_true if hasattr(y_true, "as_logits") else None
+    if task == "multilabel" or getattr(given, "task", "auto") == "multilabel":
+        settings = {"bins": bins, "threshold": threshold, "sample_weight": sample_weight}
+        settings |= {"resamples": resamples, "level": level, "seed": seed, "progress": progress}
+        if given is None:
+            return evaluate_labels(y_true, y_prob=y_prob, logits=logits, **settings)
+        values = {"y_prob": given.probs, "logits": given.logits, "names": given.class_names}
+        return evaluate_labels(given.labels, **values, **settings)
     sample = Sample.read(
         y_true,
         y_prob,

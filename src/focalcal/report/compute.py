@@ -40,6 +40,8 @@ CURVE_POINTS = 200
 SHOWN_WRONG = 15
 STOPS = np.round(np.arange(0, 101) / 100, 2)
 MANY_CLASSES = 200
+MOST_LABELS = 20
+"""Labels of a multi-label task that one page shows."""
 _QUADRATIC = ("matrix", "dirichlet", "structured-matrix")
 """Methods with a parameter per pair of classes: left out by default where classes are many."""
 _NOT_ROWS = ("auto",)
@@ -104,6 +106,8 @@ def report(
     'temperature'
     """
     settings = settings or Settings()
+    several_labels = any(model.val.task == "multilabel" for model in models)
+    models = [part for model in models for part in _binary_models(model)]
     names = [model.name for model in models]
     if not names or len(set(names)) < len(names):
         raise InputError(f"expected models with different names, got {', '.join(names) or 'none'}")
@@ -122,7 +126,9 @@ def report(
         title=" / ".join(names) if len(names) < 4 else f"{len(names)} models",
         models=tuple(done),
         differences=answers.differences(models, done, outputs, settings),
-        verdict=sentences.overall_verdict(done),
+        verdict=sentences.labels_verdict(done)
+        if several_labels
+        else sentences.overall_verdict(done),
         bins=settings.bins,
         level=settings.level,
         resamples=settings.resamples,
@@ -201,20 +207,50 @@ def _gamma_and_temperature(fitted: Mapping[str, Calibrator]) -> tuple[float, flo
     return None if found is None else (float(found.gamma_), float(found.temperature_))
 
 
-def _check(model: Model) -> None:
-    for role, part in (("validation", model.val), ("test", model.test)):
-        if part.task == "multilabel":
-            raise InputError(
-                f"{model.name}: expected single-label predictions, got multi-label ones in the "
-                f"{role} set; report each label as a binary problem"
-            )
-        if part.labels is None:
-            raise InputError(f"{model.name}: expected labels in the {role} set, got none")
+def _binary_models(model: Model) -> list[Model]:
+    """The model itself, or one binary model per label of a multi-label task."""
+    if model.val.task != model.test.task:
+        raise InputError(
+            f"{model.name}: expected one task, got {model.val.task} in the validation "
+            f"and {model.test.task} in the test set"
+        )
     if model.val.n_classes != model.test.n_classes:
         raise InputError(
             f"{model.name}: expected validation and test predictions over the same classes, got "
             f"{model.val.n_classes} and {model.test.n_classes}; give two files of one model"
         )
+    if model.val.task != "multilabel":
+        return [model]
+    width = model.val.n_classes
+    if width > MOST_LABELS:
+        raise InputError(
+            f"{model.name}: expected at most {MOST_LABELS} labels on one page, got {width}; "
+            "choose some, as in --logits a,b,c --labels a,b,c"
+        )
+    names = model.val.class_names or tuple(map(str, range(width)))
+    return [
+        Model(f"{model.name}: {names[j]}", _label(model.val, j), _label(model.test, j), model.files)
+        for j in range(width)
+    ]
+
+
+def _label(part: Predictions, j: int) -> Predictions:
+    """Label j of multi-label predictions as a binary problem."""
+    values = {"logits": part.logits, "probs": part.probs}
+    return Predictions(
+        **{name: None if x is None else x[:, j] for name, x in values.items()},
+        labels=None if part.labels is None else part.labels[:, j],
+        class_names=("no", "yes"),
+        provenance=part.provenance,
+        ids=part.ids,
+        extra=part.extra,
+    )
+
+
+def _check(model: Model) -> None:
+    for role, part in (("validation", model.val), ("test", model.test)):
+        if part.labels is None:
+            raise InputError(f"{model.name}: expected labels in the {role} set, got none")
 
 
 def _methods(wanted: Sequence[str] | None, n_classes: int) -> tuple[str, ...]:

@@ -75,6 +75,22 @@ def overall_verdict(models: Sequence[ModelReport]) -> str:
     )
 
 
+def labels_verdict(labels: Sequence[ModelReport]) -> str:
+    """One sentence about the labels of a multi-label task, each calibrated by itself."""
+
+    def mean(metric: str, after: bool) -> float:
+        parts = [(m.after if after else m.before).evaluation for m in labels]
+        return sum(e[metric].value for e in parts) / len(parts)
+
+    worst = max(labels, key=lambda m: m.before.evaluation["ece"].value)
+    return (
+        f"Calibrators, one per label, bring the mean ECE of {len(labels)} labels from "
+        f"{percent(mean('ece', False))} to {percent(mean('ece', True))} and the mean NLL from "
+        f"{mean('nll', False):.4f} to {mean('nll', True):.4f}; the worst before is {worst.name}, "
+        f"ECE {percent(worst.before.evaluation['ece'].value)}."
+    )
+
+
 def reliability_text(evaluation: Evaluation, name: str) -> str:
     b = evaluation.reliability
     filled = [i for i in range(len(b)) if b.counts[i] > 0]

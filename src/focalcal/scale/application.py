@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 from collections.abc import Sequence
 from functools import partial
@@ -10,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from focalcal._files import atomic_path
-from focalcal._formats import numpy_to_column, pyarrow_module
+from focalcal._formats import METADATA, numpy_to_column, pyarrow_module
+from focalcal._formats.roles import not_overwritten
 from focalcal.calibrators import Calibrator
 from focalcal.errors import InputError
 from focalcal.scale.engines import Engine, Progress, StreamEngine
@@ -103,11 +105,11 @@ def _calibrated(table: Any, partition: Partition, calibrator: Calibrator, floor:
     predictions = partition.predictions(table, 0)
     probs = calibrator.predict_proba(predictions.as_logits(floor))
     replaced = partition.columns.values
-    if "probs" in table.column_names and "probs" not in replaced:
-        raise InputError(
-            f"{partition.path}: expected no other column 'probs', got one; name it with "
-            "--probs-key to calibrate it, or rename it"
-        )
     place = table.column_names.index(replaced[0])
     table = table.drop_columns(list(replaced))
-    return table.add_column(place, "probs", numpy_to_column(probs))
+    table = table.rename_columns([not_overwritten(name) for name in table.column_names])
+    names = partition.columns.class_names
+    metadata = {"task": "auto"} | ({"class_names": list(names)} if names else {})
+    schema = {**(table.schema.metadata or {}), METADATA: json.dumps(metadata)}
+    table = table.add_column(place, "probs", numpy_to_column(probs))
+    return table.replace_schema_metadata(schema)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import glob
-import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 
-from focalcal._formats import METADATA, column_to_numpy, pyarrow_module
-from focalcal._formats.arrow import column_to_plain
+from focalcal._formats import METADATA, column_to_numpy, pyarrow_module, roles
+from focalcal._formats.arrow import column_to_plain, is_text
+from focalcal._formats.columns import labels as label_values
+from focalcal._formats.metadata import parse_metadata
+from focalcal._formats.roles import Keys
 from focalcal.errors import FileFormatError, InputError
 from focalcal.predictions import Predictions
 
@@ -27,13 +29,15 @@ _BUFFER = 2**18
 class Columns:
     """Which columns of a file hold the logits (or probabilities) and the labels.
 
-    values: one list column, or one column per class in class order; extra: further columns to read.
+    values: one list column, or one column per class in class order; extra: further columns to read;
+    class_names: where they are known, and needed to read labels that are texts.
     """
 
     values: tuple[str, ...]
     are_logits: bool
     labels: str | None
     extra: tuple[str, ...] = ()
+    class_names: tuple[str, ...] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,7 +86,7 @@ class Partition:
     def predictions(self, batch: Any, start: int) -> Predictions:
         """A record batch or table of this row group as checked predictions."""
         name = self.columns.labels
-        labels = None if name is None else self._column(batch, name, start)
+        labels = None if name is None else self._labels(batch, name, start)
         extra = {name: column_to_plain(batch.column(name)) for name in self.columns.extra}
         return self._checked(self._values(batch, start), labels, extra, start)
 
@@ -102,6 +106,11 @@ class Partition:
             )
         return values
 
+    def _labels(self, batch: Any, name: str, start: int) -> np.ndarray:
+        found, _ = label_values(batch.column(name), f"{self._where(start)}: column {name!r}")
+        names = self.columns.class_names
+        return found if names is None else roles.named_by_number(found, names)
+
     def _column(self, batch: Any, name: str, start: int) -> np.ndarray:
         return column_to_numpy(batch.column(name), f"{self._where(start)}: column {name!r}")
 
@@ -110,7 +119,8 @@ class Partition:
     ) -> Predictions:
         name = "logits" if self.columns.are_logits else "probs"
         try:
-            return Predictions(**{name: values}, labels=labels, extra=extra)
+            names = self.columns.class_names
+            return Predictions(**{name: values}, labels=labels, class_names=names, extra=extra)
         except InputError as error:
             raise InputError(f"{self._where(start)}: {error}") from error
 
@@ -137,21 +147,25 @@ class Source:
         logits_key: str | None = None,
         probs_key: str | None = None,
         labels_key: str | None = None,
+        logits_prefix: str | None = None,
+        probs_prefix: str | None = None,
+        classes: Sequence[str] | None = None,
         labels_required: bool = True,
         extra: Sequence[str] = (),
     ) -> Self:
         """Read the footers of parquet files given as paths, folders or patterns, ``'p/*.parquet'``.
 
         A matrix is a list column, a fixed-size list column or one column per class, `logits_0`,
-        `logits_1`, …; every file must have the same. Keys name other columns; `extra` are carried.
+        `logits_1`, …; every file must have the same. Keys, prefixes and class names are those of
+        `Predictions.load`; `extra` are carried.
         """
+        names = None if classes is None else tuple(map(str, classes))
+        keys = Keys(logits_key, probs_key, labels_key, None, logits_prefix, probs_prefix, names)
         paths = find_files(where)
         partitions: list[Partition] = []
         for path in paths:
             with open_parquet(path) as file:
-                columns = _columns(
-                    path, _schema(path, file), logits_key, probs_key, labels_key, labels_required
-                )
+                columns = _columns(path, _schema(path, file), keys, labels_required)
                 columns = dataclasses.replace(columns, extra=tuple(extra))
                 missing = [name for name in extra if name not in file.schema_arrow.names]
                 if missing:
@@ -247,47 +261,26 @@ def _schema(path: str, file: Any) -> Any:
     return schema
 
 
-def _columns(
-    path: str,
-    schema: Any,
-    logits_key: str | None,
-    probs_key: str | None,
-    labels_key: str | None,
-    labels_required: bool,
-) -> Columns:
-    names = list(schema.names)
-    wide = _wide_groups(names)
-    if b"multilabel" in (schema.metadata or {}).get(METADATA.encode(), b""):
-        raise FileFormatError(f"{path}: expected a single-label task, got multilabel")
-    if logits_key is None and probs_key is None:
-        known = {*names, *wide}
-        logits_key = "logits" if "logits" in known else None
-        probs_key = "probs" if logits_key is None and "probs" in known else None
-    if (logits_key is None) == (probs_key is None):
+def _columns(path: str, schema: Any, keys: Keys, labels_required: bool) -> Columns:
+    text = (schema.metadata or {}).get(METADATA.encode(), b"{}").decode(errors="replace")
+    metadata = parse_metadata(text, Path(path))
+    required = labels_required or keys.labels is not None
+    found = roles.find(list(schema.names), keys, path, required)
+    if metadata.get("task") == "multilabel" or len(found.labels) > 1:
         raise FileFormatError(
-            f"{path}: expected 'logits' or 'probs', got columns {', '.join(names) or 'none'}; "
-            "name one with --logits-key or --probs-key"
+            f"{path}: expected a single-label task, got multilabel; read such files one by one"
         )
-    key = logits_key or probs_key
-    values = (key,) if key in names else wide.get(key, ())
-    if not values:
-        raise FileFormatError(f"{path}: expected {key!r}, got columns {', '.join(names)}")
-    labels = labels_key or "labels"
-    if labels not in names:
-        if labels_required or labels_key:
-            raise FileFormatError(f"{path}: expected {labels!r}, got columns {', '.join(names)}")
-        labels = None
-    return Columns(tuple(values), logits_key is not None, labels)
-
-
-def _wide_groups(names: list[str]) -> dict[str, tuple[str, ...]]:
-    """Complete runs of columns name_0 … name_{K−1}."""
-    groups: dict[str, dict[int, str]] = {}
-    for name in names:
-        if match := re.fullmatch(r"(.+)_(\d+)", name):
-            groups.setdefault(match[1], {})[int(match[2])] = name
-    return {
-        name: tuple(members[i] for i in range(len(members)))
-        for name, members in groups.items()
-        if sorted(members) == list(range(len(members)))
-    }
+    own = found.class_names or metadata.get("class_names")
+    names, order = roles.class_order(None if own is None else tuple(own), keys.classes, path)
+    values = found.values
+    if order is not None:
+        if len(values) == 1:
+            raise FileFormatError(f"{path}: expected the classes in the order {', '.join(names)}")
+        values = tuple(values[i] for i in order)
+    label = found.labels[0] if found.labels else None
+    if label and names is None and is_text(schema.field(label).type):
+        raise FileFormatError(
+            f"{path}: expected class names for the texts in {label!r}; "
+            "give them in the order of the columns with --classes a,b,c"
+        )
+    return Columns(values, found.are_logits, label, class_names=names)

@@ -1,0 +1,84 @@
+"""Several labels per sample: every label is a binary problem, and together they have a mean."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from focalcal._arrays import as_array, to_numpy
+from focalcal.errors import InputError
+
+if TYPE_CHECKING:
+    from focalcal.metrics.summary import Evaluation
+
+Progress = Callable[[float], None]
+
+
+def evaluate_labels(
+    y_true: Any,
+    *,
+    y_prob: Any = None,
+    logits: Any = None,
+    names: Sequence[str] | None = None,
+    progress: Progress | None = None,
+    **settings: Any,
+) -> Evaluation:
+    """The evaluation of labels (N, L), 0 or 1: the mean over the labels, and each by itself.
+
+    A metric's interval is the mean of the labels' intervals: it holds however the labels depend on
+    one another, because the error of a mean is at most the mean of the errors. The p-value is
+    Bonferroni's, L times the smallest.
+    """
+    from focalcal.metrics.summary import CalibrationTest, Estimate, evaluate
+
+    key, values = ("logits", logits) if y_prob is None else ("y_prob", y_prob)
+    labels, values = as_array(y_true), as_array(values)
+    if labels.ndim != 2 or tuple(labels.shape) != tuple(values.shape):
+        raise InputError(
+            "expected multi-label y_true and predictions of one shape (N, labels), "
+            f"got {tuple(labels.shape)} and {tuple(values.shape)}"
+        )
+    width = labels.shape[1]
+    names = tuple(map(str, names or range(width)))
+    parts: dict[str, Evaluation] = {}
+    for j, name in enumerate(names):
+
+        def tick(fraction: float, j: int = j) -> None:
+            if progress is not None:
+                progress((j + fraction) / width)
+
+        parts[name] = evaluate(
+            to_numpy(labels[:, j]), **{key: values[:, j]}, **settings, progress=tick
+        )
+    several = list(parts.values())
+    metrics = {}
+    for name in several[0].metrics:
+        estimates = [part[name] for part in several]
+        value, low, high = (_mean([getattr(e, end) for e in estimates]) for end in _ENDS)
+        metrics[name] = Estimate(value, low, high, several[0].n)
+    tests = [part.test for part in several]
+    test = CalibrationTest(
+        ece=metrics["ece"].value,
+        p_value=min(1.0, width * min(t.p_value for t in tests)),
+        expected_ece=_mean([t.expected_ece for t in tests]),
+        resamples=tests[0].resamples,
+    )
+    bins = several[0].reliability
+    for part in several[1:]:
+        bins = bins + part.reliability
+    return dataclasses.replace(
+        several[0], metrics=metrics, test=test, reliability=bins, n_classes=width, labels=parts
+    )
+
+
+_ENDS = ("value", "low", "high")
+
+
+def _mean(values: Sequence[float]) -> float:
+    """The mean of the labels that have a value, NaN if none has."""
+    known = [value for value in values if not math.isnan(value)]
+    return float(np.mean(known)) if known else math.nan

@@ -1,6 +1,6 @@
 """Known faults of the pinned dependencies, from the public advisory lists, by pip-audit.
 
-    python .ci/audit.py            # part of `make lint`: fails only if a fault is known
+    python .ci/audit.py            # fails only if a fault is known
     python .ci/audit.py --strict   # `make audit`: also fails if a package could not be looked up
 
 pip-audit lives in a virtual environment of its own, so that nothing it needs comes into ours. It

@@ -43,6 +43,8 @@ class Loop:
     neither can be written, the loop is compiled anew in each process.
     """
 
+    __wrapped__: Callable
+
     def __init__(self, function: Callable[..., Any]) -> None:
         functools.update_wrapper(self, function)
 

@@ -249,9 +249,9 @@ class Predictions:
         """
         from focalcal import loading
 
-        one = [x if x is None or isinstance(x, str) else ",".join(x) for x in (logits, probs)]
+        z, p = (x if x is None or isinstance(x, str) else ",".join(x) for x in (logits, probs))
         names = tuple(map(str, classes)) if classes else None
-        keys = loading.Keys(*one, labels, ids, logits_prefix, probs_prefix, names)
+        keys = loading.Keys(z, p, labels, ids, logits_prefix, probs_prefix, names)
         return loading.from_frame(frame, keys, labels_required=labels_required, task=task)
 
     def save(self, path: str | Path) -> None:

@@ -160,7 +160,7 @@ class CalibrationStats:
         return to_json(self)
 
     @classmethod
-    def from_json(cls, text: str) -> Self:
+    def from_json(cls, text: str) -> CalibrationStats:
         """The statistics that `to_json` wrote; anything else is a FileFormatError."""
         from focalcal.metrics.streaming import from_json
 

@@ -72,7 +72,7 @@ class ColumnCalibrator(Calibrator):
     mode are one binary problem on s = z₁ − z₀.
     """
 
-    preserves_accuracy: ClassVar[bool] = _AccuracyKept()  # type: ignore[assignment]
+    preserves_accuracy: ClassVar[bool] = _AccuracyKept()
     loss: ClassVar[str] = "nll"
     """What `diagnostics_` compares before and after, summed over columns: "nll" or "brier"."""
 

@@ -134,8 +134,9 @@ class FocalAffine:
     def part(self, shares: np.ndarray) -> FocalAffine:
         """The model of these shares (N,) of the samples' weights."""
         rows = np.flatnonzero(shares > 0)
-        own = (a[rows] for a in (self.x.T, self.mean, self.labels))
-        return FocalAffine(*own, self.weights[rows] * shares[rows], self.layout.full)
+        x, mean, labels = (a[rows] for a in (self.x.T, self.mean, self.labels))
+        weights = self.weights[rows] * shares[rows]
+        return FocalAffine(x, mean, labels, weights, self.layout.full)
 
     def scores(self, theta: np.ndarray, rows: slice) -> np.ndarray:
         """s of some samples, (K, n)."""

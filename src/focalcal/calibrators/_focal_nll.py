@@ -146,7 +146,7 @@ def _minimise(
 ) -> scipy.optimize.OptimizeResult:
     def objective(x: np.ndarray) -> tuple[float, np.ndarray]:
         gamma, beta = float(np.expm1(x[0])), float(np.exp(-x[1]))
-        loss, by_gamma, by_beta = focal_nll(*data, gamma, beta)
+        loss, by_gamma, by_beta = focal_nll(*data, gamma, beta)  # type: ignore[call-arg]
         return loss, np.array([by_gamma * (1 + gamma), -beta * by_beta])
 
     bounds = [tuple(np.log1p(gamma_range)), (start[1] - 7, start[1] + 7)]

@@ -182,8 +182,8 @@ def _fit(data: tuple[Any, ...]) -> Optimum:
     if step > 3:
         few = tuple(None if a is None else a[::step] for a in data)
         if weights is None or float(namespace(few[2]).sum(few[2])) > 0:
-            start = search(lambda beta: moments(*few, beta), 0.0, rough=True).beta
-    return search(lambda beta: moments(*data, beta), start)
+            start = search(lambda beta: moments(*few, beta), 0.0, rough=True).beta  # type: ignore[call-arg]
+    return search(lambda beta: moments(*data, beta), start)  # type: ignore[call-arg]
 
 
 def search(at: Callable[[float], Moments], start: float, rough: bool = False) -> Optimum:

@@ -150,7 +150,7 @@ class Calibrator(BaseEstimator):
             raise InputError(f"expected task 'auto' or 'multilabel', got {self.task!r}")
         self._check_params()
         for name in ("decision_", "class_names_"):  # they belong to the fit they were made for
-            vars(self).pop(name, None)
+            self.__dict__.pop(name, None)
         logits = check_usable_logits(logits)
         if self.task == "multilabel":
             return self._fit_labels(logits, y, sample_weight)

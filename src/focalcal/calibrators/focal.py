@@ -56,7 +56,7 @@ class FocalCalibration(Calibrator):
     def _fit(self, data: FitData) -> dict[str, Any]:
         return {}
 
-    def _diagnose(self, data: FitData, **outcome: Any) -> Any:
+    def _diagnose(self, data: FitData, **outcome: Any) -> Any:  # type: ignore[override]
         found = super()._diagnose(data, **outcome)
         if found.after <= found.before:
             return found

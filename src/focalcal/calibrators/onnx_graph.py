@@ -96,7 +96,7 @@ class OnnxArray:
     def __getitem__(self, key: Any) -> OnnxArray:
         return _getitem(self, key)
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None
 
 
 def node(

@@ -102,7 +102,7 @@ def _with_options(function: Callable) -> Callable:
         inspect.Parameter(name, keyword, default=default, annotation=kind)
         for name, (kind, default) in added.items()
     ]
-    run.__signature__ = inspect.Signature(own)
+    run.__signature__ = inspect.Signature(own)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in own}
     return run
 

@@ -79,7 +79,7 @@ class Inputs:
 
         names = ("logits_key", "probs_key", "labels_key", "ids_key")
         prefixes = ("logits_prefix", "probs_prefix")
-        return Keys(*(self.given[name] for name in names + prefixes), self.classes)
+        return Keys(*(self.given[name] for name in names + prefixes), self.classes)  # type: ignore[call-arg]
 
     def load(
         self,

@@ -62,7 +62,7 @@ class CurvatureRegularizedLoss(Loss):
         self.generator = generator
 
     @property
-    def needs_validation(self) -> bool:
+    def needs_validation(self) -> bool:  # type: ignore[override]
         return self.base.needs_validation
 
     def start_epoch(self, epoch: int, epochs: int) -> None:

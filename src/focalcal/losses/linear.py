@@ -120,7 +120,7 @@ class LinearFocalLoss(Loss):
         self.gamma: Gamma = check_gammas(gamma, empty)
         self.accumulate = accumulate
 
-    def forward(
+    def forward(  # type: ignore[override]
         self,
         x: Tensor,
         weight: Tensor,

@@ -106,7 +106,8 @@ def resample_pair(
     def chunk(rows: slice) -> tuple[Values, Values]:
         counts = draw_counts(a, rows, seed)
         found = a.resampled(counts), b.resampled(counts[:, there])
-        return tuple({name: METRICS[name].of(stats) for name in names} for stats in found)
+        first, second = ({name: METRICS[name].of(stats) for name in names} for stats in found)
+        return first, second
 
     first, second = zip(*map_blocks(chunk, resamples, rows_per_chunk(a.n)))
     return _join(first), _join(second)

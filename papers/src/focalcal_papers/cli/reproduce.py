@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -138,7 +138,7 @@ def _list(store: Store, json_output: bool) -> None:
     from focalcal_papers.experiments.overview import what_was_run
 
     stored = store.runs()
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "name": e.name,
             "title": e.title,

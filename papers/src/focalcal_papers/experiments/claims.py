@@ -61,7 +61,7 @@ class Pair:
         if min(len(self.first), len(self.second)) < 2:
             return False
         error = sum(np.var(x, ddof=1) / len(x) for x in (self.first, self.second)) ** 0.5
-        return abs(self.difference) > 2 * error
+        return bool(abs(self.difference) > 2 * error)
 
     def __str__(self) -> str:
         return f"{self.where} {_mean(self.first)} → {_mean(self.second)}"

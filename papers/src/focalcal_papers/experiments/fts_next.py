@@ -98,8 +98,8 @@ def _criterion(material: Material) -> Analysis:
     ece_gain = _mean_gain("equal-mass ECE: mean gain %", gains["ece"], 20.0)
     nll_gain = _mean_gain("log-loss: mean gain %", gains["nll"], 1.0)
     names = [net.name for net in all_networks(material)]
-    pairs = zip(names, gains["ece"], gains["nll"])
-    shown = tuple((name, f"{a:+.1f}", f"{b:+.2f}") for name, a, b in pairs)
+    rows = zip(names, gains["ece"], gains["nll"])
+    shown = tuple((name, f"{a:+.1f}", f"{b:+.2f}") for name, a, b in rows)
     columns = ("network", "% of equal-mass ECE", "% of log-loss")
     table = Table("gain of choosing T by the reported metric, test set", columns, shown)
     text = (

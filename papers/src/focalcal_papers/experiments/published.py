@@ -52,11 +52,11 @@ def networks(
     found = []
     if (path := _find(data, GOLDEN)) is not None:
         table, _ = read_table(path)
-        parts = [
+        val, test = (
             Predictions(logits=table[f"{p}_logits"], labels=table[f"{p}_labels"].astype(np.int64))
             for p in ("val", "test")
-        ]
-        found.append(Network("ResNet-50 FLSD-53 C10", *parts, np.arange(parts[1].n)))
+        )
+        found.append(Network("ResNet-50 FLSD-53 C10", val, test, np.arange(test.n)))
     for file in () if calibration else HALVED:
         path = _find(data, file)
         if path is None:

@@ -120,7 +120,7 @@ def figure6(gammas: Sequence[float] = (0, 1, 3), size: int = 40) -> list[Panel]:
     return panels
 
 
-def figure7(classes: Sequence[int] = (2, 3, 4), points: int = 6) -> list[Panel]:
+def figure7(classes: Sequence[int] = (2, 3, 4), points: int = 6) -> list[Curves]:
     """1/T of the closest temperature against γ with a straight line, and the error that is left."""
     gammas = np.linspace(0, 10, points)
     inverse, errors = [], []

@@ -117,7 +117,7 @@ def figure6(
     gammas: Sequence[float] = (0, 1),
     steps: int = 300,
     rate: float = 0.5,
-) -> list[Panel]:
+) -> list[Curves]:
     """App. G: weight norm, mean |logit| and confidence when wrong of a two-weight model, by step.
 
     Gradient descent on the exact mean loss; the gradient in the score is −g(p,γ)·(1−p)·sign.

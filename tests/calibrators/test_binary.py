@@ -10,7 +10,7 @@ from sklearn.calibration import CalibratedClassifierCV
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 
-from focalcal.calibrators import BetaCalibration, PlattScaling, make
+from focalcal.calibrators import BetaCalibration, PlattScaling, QuadraticScaling, make
 from focalcal.calibrators._logistic import fit_logistic
 from focalcal.calibrators.base import mean_nll
 from focalcal.errors import FitWarning, InputError
@@ -68,6 +68,22 @@ def test_beta_bounds_hold_exactly_and_are_the_constrained_optimum():
     assert ours.diagnostics_.after <= theirs.fun + 1e-9
 
 
+def test_quadratic_equals_logistic_regression_and_finds_the_truth_of_two_normals():
+    # Independent: scikit-learn's Newton solver, and the log-odds of two normals written out.
+    rng = np.random.default_rng(4)
+    y = rng.integers(0, 2, 20_000)
+    s = np.where(y, rng.normal(1.0, 2.0, len(y)), rng.normal(-1.0, 1.0, len(y)))
+    features = np.stack([s**2, s], axis=1)
+    theirs = LogisticRegression(C=np.inf, solver="newton-cholesky", tol=1e-10).fit(features, y)
+    ours = QuadraticScaling().fit(s, y, sample_weight=np.full(len(y), MANY))
+    found = [ours.a_[0], ours.b_[0], ours.c_[0]]
+    np.testing.assert_allclose(found, [*theirs.coef_[0], theirs.intercept_[0]], rtol=1e-4)
+    truth = np.array([-1 / 8 + 1 / 2, 1 / 4 + 1.0, -1 / 8 + 1 / 2 - np.log(2)])
+    expected = expit(truth[0] * s**2 + truth[1] * s + truth[2])
+    found = QuadraticScaling().fit(s, y).predict_proba(s)[:, 1]
+    assert np.abs(found - expected).mean() < 0.01
+
+
 def test_beta_of_few_samples_has_the_highest_posterior():
     # Independent: a general optimiser on the stated prior, the common slope by a grid of its own.
     rng = np.random.default_rng(3)
@@ -88,7 +104,7 @@ def test_beta_of_few_samples_has_the_highest_posterior():
 
 
 @pytest.mark.filterwarnings("ignore::focalcal.errors.FitWarning")
-@pytest.mark.parametrize("method", ["platt", "beta", "spline"])
+@pytest.mark.parametrize("method", ["platt", "beta", "spline", "quadratic"])
 @pytest.mark.parametrize("k", [2, 5])
 def test_logits_of_any_scale_give_the_same_probabilities(method, k, calibrated_data):
     """A trace of shrinkage towards slope 1 decided the fit from 1e8 on."""
@@ -101,7 +117,7 @@ def test_logits_of_any_scale_give_the_same_probabilities(method, k, calibrated_d
 
 
 @pytest.mark.filterwarnings("ignore::focalcal.errors.FitWarning")
-@pytest.mark.parametrize("method", ["beta", "spline"])
+@pytest.mark.parametrize("method", ["beta", "spline", "quadratic"])
 def test_few_samples_of_many_classes_are_not_far_worse_than_nothing(method, calibrated_data):
     """Ten samples of each class gave every class a line of its own: .84 to 1.09 against .37."""
     test_z, test_y = calibrated_data(4000, 10, scale=5.0, seed=99)

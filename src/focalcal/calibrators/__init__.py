@@ -12,7 +12,7 @@ from focalcal.calibrators import persistence as _persistence
 from focalcal.calibrators.affine import DirichletScaling, MatrixScaling, VectorScaling
 from focalcal.calibrators.auto import AutoCalibrator
 from focalcal.calibrators.base import Calibrator, Diagnostics
-from focalcal.calibrators.binary import BetaCalibration, PlattScaling
+from focalcal.calibrators.binary import BetaCalibration, PlattScaling, QuadraticScaling
 from focalcal.calibrators.binning import BayesianBinning, HistogramBinning, IsotonicCalibration
 from focalcal.calibrators.ensemble import EnsembleTemperatureScaling
 from focalcal.calibrators.focal import FocalCalibration, FocalTemperatureScaling
@@ -22,6 +22,7 @@ from focalcal.calibrators.spline import SplineCalibration
 from focalcal.calibrators.structured import StructuredMatrixScaling, StructuredVectorScaling
 from focalcal.calibrators.temperature import TemperatureScaling
 from focalcal.calibrators.to_onnx import attach_to_onnx
+from focalcal.calibrators.venn_abers import VennAbers
 from focalcal.calibrators.wrappers import CalibratedClassifier
 from focalcal.errors import InputError
 
@@ -41,10 +42,12 @@ METHODS: dict[str, type[Calibrator]] = {
         FocalStructuredScaling,
         PlattScaling,
         BetaCalibration,
+        QuadraticScaling,
         IsotonicCalibration,
         HistogramBinning,
         BayesianBinning,
         SplineCalibration,
+        VennAbers,
         AutoCalibrator,
     )
 }
@@ -68,11 +71,13 @@ __all__ = [
     "IsotonicCalibration",
     "MatrixScaling",
     "PlattScaling",
+    "QuadraticScaling",
     "SplineCalibration",
     "StructuredMatrixScaling",
     "StructuredVectorScaling",
     "TemperatureScaling",
     "VectorScaling",
+    "VennAbers",
     "attach_to_onnx",
     "load",
     "make",

@@ -25,4 +25,4 @@ def test_it_runs_and_draws(path, tmp_path, monkeypatch):
 
 
 def test_there_are_enough_of_them():
-    assert len(EXAMPLES) >= 12
+    assert len(EXAMPLES) >= 15

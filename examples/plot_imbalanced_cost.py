@@ -42,7 +42,7 @@ for name, p in {"raw": raw, "calibrated": calibrated}.items():
     )
 
 fig, ax = plt.subplots(figsize=(5, 3.5), layout="constrained")
-for i, (name, cost) in enumerate(results.items()):
+for i, cost in enumerate(results.values()):
     for offset, estimate, colour in ((-0.15, cost.expected, "C1"), (0.15, cost.measured, "C0")):
         ax.bar(i + offset, estimate.value, 0.28, color=colour)
         ax.vlines(i + offset, estimate.low, estimate.high, color="0.2")

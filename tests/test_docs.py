@@ -74,14 +74,6 @@ def run_shell(text, where):
         assert result.exit_code == expected, said
 
 
-SHARED = {"a-year.md", "calibrators.md"}
-"""Pages whose blocks build on one another."""
-
-
-OTHERS = {"integrations.md"}
-"""Pages about other libraries, which warn of their own matters."""
-
-
 @pytest.fixture(scope="session")
 def sample_predictions(tmp_path_factory):
     folder = tmp_path_factory.mktemp("predictions")
@@ -93,8 +85,7 @@ def sample_predictions(tmp_path_factory):
 @pytest.mark.filterwarnings("ignore::focalcal.errors.FitWarning")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_blocks_run(page, tmp_path, monkeypatch, sample_predictions):
-    names, printed = {"__name__": page.stem}, None
-    folder = tmp_path
+    printed = None
     for number, (kind, text) in enumerate(blocks(page), 1):
         where = f"{page.name}, block {number}"
         if page.name not in SHARED:

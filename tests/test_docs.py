@@ -88,15 +88,13 @@ def test_blocks_run(page, tmp_path, monkeypatch, sample_predictions):
     printed = None
     for number, (kind, text) in enumerate(blocks(page), 1):
         where = f"{page.name}, block {number}"
-        if page.name not in SHARED:
-            folder, names = tmp_path / str(number), {"__name__": page.stem}
-            shutil.copytree(sample_predictions, folder)
-        monkeypatch.chdir(folder)
+        shutil.copytree(sample_predictions, tmp_path / str(number))
+        monkeypatch.chdir(tmp_path / str(number))
         if kind == "python":
             with contextlib.redirect_stdout(io.StringIO()) as out, warnings.catch_warnings():
                 if page.name in OTHERS:
                     warnings.simplefilter("ignore")
-                run_python(text, names, where)
+                run_python(text, {"__name__": page.stem}, where)
             printed = out.getvalue()
         elif kind in SHELL:
             run_shell(text, where)

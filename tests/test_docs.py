@@ -74,6 +74,10 @@ def run_shell(text, where):
         assert result.exit_code == expected, said
 
 
+OTHERS = {"integrations.md"}
+"""Pages about other libraries, which warn of their own matters."""
+
+
 @pytest.fixture(scope="session")
 def sample_predictions(tmp_path_factory):
     folder = tmp_path_factory.mktemp("predictions")

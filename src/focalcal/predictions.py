@@ -136,10 +136,18 @@ class Predictions:
             return _log_of_probs(_both_columns(self.probs), floor)
         return log_softmax(two_columns(self.logits))
 
-    def as_logits(self, floor: float | None = None) -> Array:
-        """What a calibrator takes: the logits, or log-probabilities (log-odds if multi-label)."""
+    def as_logits(self, floor: float | None = None, *, zeros: bool = False) -> Array:
+        """What a calibrator takes: the logits, or log-probabilities (log-odds if multi-label).
+
+        zeros: a probability of zero becomes −∞, for which calibrators learn a floor; without it,
+        and without a given `floor`, it is an error. Log-odds of several labels have no such way.
+        """
         if self.logits is not None:
             return self.logits
+        if self.task == "auto" and zeros and floor is None:
+            probs = _both_columns(self.probs)
+            with np.errstate(divide="ignore"):
+                return namespace(probs).log(probs)
         if self.task == "auto":
             return self.log_probs(floor)
         xp = namespace(self.probs)

@@ -7,23 +7,48 @@ import json
 
 import numpy as np
 import pytest
+import scipy.optimize
 
 from focalcal.calibrators import AutoCalibrator, TemperatureScaling, load
-from focalcal.calibrators.auto import default_candidates, mean_and_error, simplest
+from focalcal.calibrators.auto import (
+    average_weights,
+    default_candidates,
+    mean_and_error,
+    mixture_losses,
+    mixture_weights,
+)
 from focalcal.errors import FileFormatError, FitWarning, InputError
 
 
-def test_chooses_by_held_out_loss(calibrated_data):
+def test_one_part_is_that_method(calibrated_data):
     z, y = calibrated_data(600, 3)
-    auto = AutoCalibrator().fit(3 * z, y)
-    assert auto.method_ == "temperature"
-    assert isinstance(auto.calibrator_, TemperatureScaling)
-    again = TemperatureScaling().fit(3 * z, y)
+    auto = AutoCalibrator(("temperature",)).fit(5 * z, y)
+    assert auto.method_ == auto.formula_ == "temperature"
+    again = TemperatureScaling().fit(5 * z, y)
     np.testing.assert_array_equal(auto.predict_proba(z), again.predict_proba(z))
 
 
 def test_calibrated_logits_keep_the_identity(calibrated_data):
-    assert AutoCalibrator().fit(*calibrated_data(800, 3)).method_ == "identity"
+    assert AutoCalibrator().fit(*calibrated_data(800, 3)).formula_ == "identity"
+
+
+def test_average_is_the_weighted_sum_of_its_parts(rng):
+    # Half the samples are over-confident by 4: no temperature serves both halves.
+    z = 2 * rng.normal(size=(2000, 3))
+    y = np.argmax(z + rng.gumbel(size=z.shape), axis=1)
+    z[::2] *= 4
+    auto = AutoCalibrator(("identity", "temperature")).fit(z, y)
+    assert len(auto.parts_) == 2
+    assert auto.weights_.sum() == pytest.approx(1)
+    assert auto.formula_ == " + ".join(
+        f"{w:.2f} {name}" for name, w in zip(auto.parts_, auto.weights_)
+    )
+    parts = [part.predict_proba(z) for part in auto.parts_.values()]
+    np.testing.assert_allclose(
+        auto.predict_proba(z), np.tensordot(auto.weights_, parts, 1), atol=1e-12
+    )
+    best = min(part.diagnostics_.after for part in auto.parts_.values())
+    assert auto.diagnostics_.after < best - 0.01
 
 
 def test_strong_structure_is_worth_a_complex_method(rng):
@@ -38,7 +63,8 @@ def test_table_is_of_frozen_rows_that_say_what_was_chosen(calibrated_data):
     z, y = calibrated_data(300, 4)
     auto = AutoCalibrator(("identity", "temperature", "structured-vector")).fit(2 * z, y)
     assert [row.method for row in auto.table_] == ["identity", "temperature", "structured-vector"]
-    assert [row.method for row in auto.table_ if row.chosen] == [auto.method_]
+    assert [row.method for row in auto.table_ if row.chosen] == list(auto.parts_)
+    assert sum(row.weight for row in auto.table_) == pytest.approx(1)
     assert all(row.n == 300 and row.standard_error > 0 for row in auto.table_)
     with pytest.raises(dataclasses.FrozenInstanceError):
         auto.table_[0].nll = 0.0
@@ -51,14 +77,29 @@ def test_held_out_loss_is_that_of_a_plain_loop(calibrated_data):
     assert auto.table_[0].nll == pytest.approx(auto.diagnostics_.before, rel=1e-9)
 
 
-def test_simpler_wins_within_one_standard_error():
-    rng = np.random.default_rng(0)
-    base, noise, ones = rng.random(1000), rng.normal(size=1000), np.ones(1000)
-    noise -= noise.mean()
-    error = mean_and_error(noise, ones)[1]
-    within, beyond = base + noise - 0.5 * error, base + noise - 2 * error
-    assert simplest({"a": base + 0.5, "b": base, "c": within}, ones) == "b"
-    assert simplest({"a": base + 0.5, "b": base, "c": beyond}, ones) == "c"
+def test_weights_minimise_the_loss_of_the_average(rng):
+    # A general optimiser knows nothing of expectation–maximisation; the prior costs < 1 sample.
+    losses = rng.gamma(2.0, size=(3, 500)) + np.array([[0.0], [0.2], [2.0]])
+    sizes = rng.random(500)
+
+    def value(free):
+        shares = np.exp(np.append(free, 0.0))
+        return float(sizes @ mixture_losses(losses, shares / shares.sum()))
+
+    found = scipy.optimize.minimize(value, np.zeros(2))
+    assert sizes @ mixture_losses(losses, mixture_weights(losses, sizes)) < found.fun + 1
+    assert average_weights(losses + np.array([[0.0], [0.0], [5.0]]), sizes)[2] == 0
+
+
+def test_one_more_sample_with_a_random_label_counts(rng):
+    # Zeros that never were a label: the identity looks best, and is not safe.
+    p = np.tile([0.0, 1.0, 0.0], (150, 1))
+    p[:75] = [0.1, 0.8, 0.1]
+    y = np.ones(150, dtype=int)
+    y[:8], y[8:15] = 0, 2
+    with np.errstate(divide="ignore"):
+        auto = AutoCalibrator(("identity", "temperature")).fit(np.log(p), y)
+    assert (auto.predict_proba(np.array([[-np.inf, 0.0, -np.inf]])) > 0).all()
 
 
 def test_weights_count_as_samples():
@@ -71,11 +112,24 @@ def test_weights_count_as_samples():
 
 def test_few_samples_allow_few_candidates():
     assert default_candidates(5, 10) == ["identity"]
-    assert default_candidates(50, 10) == ["identity", "temperature"]
-    assert "focal-structured" not in default_candidates(1000, 100)
-    assert "focal-structured" in default_candidates(5000, 100)
-    assert "beta" in default_candidates(500, 2)
-    assert "beta" not in default_candidates(500, 3)
+    assert default_candidates(40, 10) == ["identity", "temperature"]
+    assert "isotonic" not in default_candidates(90, 2)
+    assert "isotonic" not in default_candidates(400, 100)
+    assert default_candidates(500, 2) == ["identity", "platt", "focal-structured", "isotonic"]
+
+
+def test_files_of_the_first_release_are_read(calibrated_data, tmp_path):
+    z, y = calibrated_data(300, 3)
+    auto = AutoCalibrator(("temperature",)).fit(2 * z, y)
+    auto.save(tmp_path / "auto.json")
+    document = json.loads((tmp_path / "auto.json").read_text())
+    state = document["state"]
+    old = {"calibrator_": state["parts_"]["temperature"], "scores_": state["scores_"]}
+    (tmp_path / "auto.json").write_text(json.dumps({**document, "state": old}))
+    again = load(tmp_path / "auto.json")
+    assert again.formula_ == "temperature"
+    assert again.table_ == auto.table_
+    np.testing.assert_array_equal(again.predict_proba(z), auto.predict_proba(z))
 
 
 @pytest.mark.filterwarnings("ignore::focalcal.errors.FitWarning")
@@ -97,7 +151,14 @@ def test_saved_with_its_table(calibrated_data, tmp_path):
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("scores_", {"identity": [1.0]}), ("scores_", 3), ("calibrator_", 1.0)],
+    [
+        ("scores_", {"identity": [1.0]}),
+        ("scores_", 3),
+        ("parts_", 1.0),
+        ("parts_", {}),
+        ("weights_", [0.5]),
+        ("weights_", [0.5, 0.5]),
+    ],
 )
 def test_damaged_files_are_refused(calibrated_data, tmp_path, field, value):
     auto = AutoCalibrator(("identity", "temperature")).fit(*calibrated_data(100, 3))

@@ -1,8 +1,9 @@
-"""AutoCalibrator: the method with the best cross-validated log-loss, simpler ones preferred."""
+"""AutoCalibrator: a small weighted average of calibrators, weighted by cross-validated log-loss."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import warnings
 from collections.abc import Sequence
@@ -10,47 +11,53 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from focalcal._arrays import Array
+from focalcal._arrays import Array, like, namespace, to_numpy
 from focalcal.calibrators._folds import fold_shares
 from focalcal.calibrators.base import Calibrator, FitData
 from focalcal.errors import FitWarning, InputError
 
-ORDER = (
-    "identity",
-    "temperature",
-    "focal-temperature",
-    "platt",
-    "beta",
-    "structured-vector",
-    "structured-matrix",
-    "focal-structured",
-    "isotonic",
-)
-"""The default candidates, from few to many fitted numbers."""
+SMALLEST = 0.05
+"""A candidate with less weight is left out."""
+PRIOR_SAMPLES = 1.0
+"""Equal weights count as much as so many samples."""
+TOLERANCE = 1.0
+"""Standard errors by which an average must be better than the first candidate alone."""
+ROUNDS = 500
+LARGEST = -math.log(1e-12)
+"""The loss of a label with probability zero, or nearly so; infinity has no mean."""
+MANY = 2**20
+"""Logits from which one fold decides and not all: so many samples choose well enough."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Candidate:
-    """One row of `table_`: mean held-out NLL ± its standard error over `n` samples."""
+    """One row of `table_`: mean held-out NLL ± its standard error over `n` samples, and weight."""
 
     method: str
     nll: float
     standard_error: float
     n: int
-    chosen: bool
+    weight: float
+
+    @property
+    def chosen(self) -> bool:
+        return self.weight > 0
 
 
 class AutoCalibrator(Calibrator):
-    """The simplest method whose cross-validated NLL is within one standard error of the best.
+    """p = Σ wₘ pₘ: an average of calibrators whose weights minimise the cross-validated NLL.
 
-    Every candidate is fitted without each fold of the calibration data in turn and scored on that
-    fold; the standard error is that of the paired difference to the best. The chosen method is
-    then fitted to all the data. No other data are seen. Few samples allow few candidates:
-    temperatures from 20 on, vectors from 10 per class, matrices from 20 per class and 1,000 in
-    all.
+    Every candidate is fitted without each fold of the calibration data in turn and predicts that
+    fold. The weights minimise the NLL of the averaged predictions (convex); candidates with less
+    than 5 % are left out, and those that stay are fitted to all the data. No other data are seen.
+    The first candidate alone, by default the identity, is kept where the average gains less than
+    a standard error over it, one more sample with a label drawn at random counted in: what says
+    zero is not safe because no label was a zero so far. Few samples allow few candidates: under 20
+    only the identity, under 50 also temperature scaling.
 
     Arguments: candidates, names of methods from simple to complex, or None for the default list;
-    folds ≥ 2; task. Fitted: `calibrator_`, `method_` and `table_`, the scores it chose from.
+    folds ≥ 2; task. Fitted: `parts_` (calibrators by name), `weights_`, `table_` with the scores,
+    `formula_`, the average in one line, and `method_`, the part of largest weight.
 
     >>> rng = np.random.default_rng(0)
     >>> z = 2 * rng.normal(size=(400, 3))
@@ -58,12 +65,13 @@ class AutoCalibrator(Calibrator):
     >>> AutoCalibrator(("identity", "temperature")).fit(3 * z, y).method_
     'temperature'
 
-    The rule of one standard error: Breiman et al. 1984, Sec. 3.4.3.
+    Stacking: Wolpert, Neural Networks 5, 1992; of densities: Smyth and Wolpert, NIPS 1997.
     """
 
     method: ClassVar[str] = "auto"
-    summary: ClassVar[str] = "the best of the others by cross-validated NLL, simpler ones preferred"
-    state: ClassVar[tuple[str, ...]] = ("calibrator_", "scores_")
+    summary: ClassVar[str] = "an average of the others, weighted by cross-validated NLL"
+    state: ClassVar[tuple[str, ...]] = ("parts_", "weights_", "scores_")
+    floors: ClassVar[str] = "never"  # each part learns its own
 
     def __init__(
         self, candidates: Sequence[str] | None = None, folds: int = 5, task: str = "auto"
@@ -74,15 +82,22 @@ class AutoCalibrator(Calibrator):
 
     @property
     def method_(self) -> str:
-        """The chosen method's name."""
-        return self.calibrator_.method
+        """The name of the part with the largest weight."""
+        return list(self.parts_)[int(np.argmax(self.weights_))]
+
+    @property
+    def formula_(self) -> str:
+        """The average in one line, such as "0.62 focal-structured + 0.38 isotonic"."""
+        if len(self.parts_) == 1:
+            return self.method_
+        return " + ".join(f"{w:.2f} {name}" for name, w in zip(self.parts_, self.weights_))
 
     @property
     def table_(self) -> list[Candidate]:
         """Every candidate's score, from simple to complex."""
-        n = self.diagnostics_.n
+        n, weights = self.diagnostics_.n, dict(zip(self.parts_, self.weights_))
         return [
-            Candidate(name, float(score[0]), float(score[1]), n, name == self.method_)
+            Candidate(name, float(score[0]), float(score[1]), n, float(weights.get(name, 0.0)))
             for name, score in self.scores_.items()
         ]
 
@@ -114,10 +129,27 @@ class AutoCalibrator(Calibrator):
                 f"expected candidates as a list of {', '.join(known)}; got {self.candidates!r}"
             )
 
+    @classmethod
+    def _upgraded(cls, state: dict[str, Any]) -> dict[str, Any]:
+        """Files of 0.1 have one part."""
+        if "calibrator_" not in state:
+            return state
+        inner = state["calibrator_"]
+        name = inner.get("method") if isinstance(inner, dict) else None
+        rest = {key: value for key, value in state.items() if key != "calibrator_"}
+        return {"parts_": {str(name): inner}, "weights_": [1.0], **rest}
+
     def _check_state(self) -> None:
-        inner = self.calibrator_
-        if not isinstance(inner, Calibrator) or inner.n_classes_ != self.n_classes_:
-            raise InputError(f"expected a calibrator for {self.n_classes_} classes inside")
+        parts = list(self.parts_.values()) if isinstance(self.parts_, dict) else [None]
+        if not parts or any(
+            not isinstance(part, Calibrator) or part.n_classes_ != self.n_classes_ for part in parts
+        ):
+            raise InputError(f"expected calibrators for {self.n_classes_} classes inside")
+        weights = np.asarray(self.weights_)
+        if weights.shape != (len(parts),) or weights.dtype.kind != "f":
+            raise InputError(f"expected a weight for each of {len(parts)} parts")
+        if not (np.all(weights > 0) and abs(weights.sum() - 1) < 1e-6):
+            raise InputError(f"expected positive weights_ with sum 1, got {weights}")
         scores = self.scores_.values() if isinstance(self.scores_, dict) else [None]
         if any(np.shape(s) != (2,) or np.asarray(s).dtype.kind != "f" for s in scores):
             raise InputError("expected scores_ as mean and standard error of each method")
@@ -128,80 +160,138 @@ class AutoCalibrator(Calibrator):
         logits, labels, weights = data.numpy()
         if data.weights is not None:
             weights = np.asarray(weights * float(data.weights.sum()) / data.n)
-        names = self.candidates or default_candidates(float(weights.sum()), data.n_classes)
+        names = list(self.candidates or default_candidates(float(weights.sum()), data.n_classes))
         used = weights > 0
         kept = FitData(logits[used], labels[used], weights[used])
-        losses = {name: held_out_losses(make(name), kept, self.folds) for name in names}
-        chosen = simplest(losses, kept.weights)
-        self.scores_ = {name: mean_and_error(loss, kept.weights) for name, loss in losses.items()}
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FitWarning)  # repeated below, under this name
-            self.calibrator_ = make(chosen).fit(data.logits, data.labels, data.weights)
-        inner = self.calibrator_.diagnostics_
-        notes = [f"{chosen}: {note}" for note in inner.warnings]
-        if len(losses) == 1 and self.candidates is None:
+        losses, sizes = held_out_losses([make(name) for name in names], kept, self.folds)
+        self.scores_ = {name: mean_and_error(loss, sizes) for name, loss in zip(names, losses)}
+        shares = average_weights(losses, sizes)
+        self._fit_parts(names, shares, data)
+        if shares[0] < 1 and not self._gains(losses, shares, sizes, names[0], data):
+            self._fit_parts(names, np.eye(len(names))[0], data)
+        found = {name: part.diagnostics_ for name, part in self.parts_.items()}
+        notes = [f"{name}: {note}" for name, one in found.items() for note in one.warnings]
+        if len(names) == 1 and self.candidates is None:
             notes.append("too few samples to choose from; nothing is calibrated")
         return {
-            "iterations": inner.iterations,
-            "converged": inner.converged,
-            "at_edge": inner.at_edge,
+            "iterations": max(one.iterations for one in found.values()),
+            "converged": all(one.converged for one in found.values()),
+            "at_edge": found[self.method_].at_edge,
             "warnings": tuple(notes),
         }
 
+    def _fit_parts(self, names: list[str], shares: np.ndarray, data: FitData) -> None:
+        from focalcal.calibrators import make
+
+        chosen = [i for i, share in enumerate(shares) if share > 0]
+        self.weights_ = shares[chosen]
+        self.parts_ = {names[i]: make(names[i]) for i in chosen}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FitWarning)  # repeated by `fit`, under this name
+            for part in self.parts_.values():
+                part.fit(data.logits, data.labels, data.weights)
+
+    def _gains(
+        self, losses: np.ndarray, shares: np.ndarray, sizes: np.ndarray, first: str, data: FitData
+    ) -> bool:
+        """Whether the average is better than the first candidate alone by more than chance."""
+        from focalcal.calibrators import make
+
+        losses = np.minimum(losses, LARGEST)
+        gain, error = mean_and_error(losses[0] - mixture_losses(losses, shares), sizes)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FitWarning)
+            alone = make(first).fit(data.logits, data.labels, data.weights)
+        one_more = typical_loss(alone, data) - typical_loss(self, data)
+        return float(sizes.sum()) * (gain - TOLERANCE * error) + one_more > 0
+
     def _log_proba(self, logits: Array) -> Array:
-        return self.calibrator_._log_proba(logits)
+        parts = list(self.parts_.values())
+        if len(parts) == 1:
+            return parts[0]._calibrated(logits)
+        xp = namespace(logits)
+        shares = xp.log(like(self.weights_, logits))
+        terms = [part._calibrated(logits) + shares[i] for i, part in enumerate(parts)]
+        return functools.reduce(xp.logaddexp, terms)
 
 
 def default_candidates(n: float, n_classes: int) -> list[str]:
     """The methods that n samples of so many classes can support, from simple to complex."""
-    least = {
-        "identity": 0.0,
-        "temperature": 20.0,
-        "focal-temperature": 100.0,
-        "platt": 20.0,
-        "beta": 100.0,
-        "structured-vector": 10.0 * n_classes,
-        "structured-matrix": max(1000.0, 20.0 * n_classes),
-        "focal-structured": max(1000.0, 20.0 * n_classes),
-        "isotonic": 1000.0,
-    }
-    binary_only = ("platt", "beta", "isotonic")
-    return [
-        name for name in ORDER if n >= least[name] and (n_classes == 2 or name not in binary_only)
-    ]
+    if n < 50:
+        return ["identity", "temperature"][: 2 if n >= 20 else 1]
+    names = ["identity", "platt", "focal-structured", "isotonic"]
+    return (
+        names if n >= max(100, 5 * n_classes) else ["identity", "temperature", "focal-structured"]
+    )
 
 
-def held_out_losses(calibrator: Calibrator, data: FitData, folds: int) -> np.ndarray:
-    """−log p_y (N,) of each sample by fits without its fold."""
-    losses = np.zeros(data.n)
-    for share in fold_shares(data.logits, data.labels, data.weights, folds):
+def held_out_losses(
+    calibrators: list[Calibrator], data: FitData, folds: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """−log p_y (M, n) of samples by fits without their fold, and their weights (n,)."""
+    shares = fold_shares(data.logits, data.labels, data.weights, folds)
+    shares = shares[(shares > 0).any(axis=1)]
+    if data.n * data.n_classes > MANY:
+        shares = shares[:1]
+    losses, sizes = [], []
+    for share in shares:
         out, own = share > 0, share < 1
-        if not out.any():
-            continue
+        left = data.weights * (1 - share)
         if not own.any():  # one distinct sample: there is nothing to leave out
-            own = out
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FitWarning)
-            left = data.weights * np.where(share < 1, 1 - share, 1)
-            calibrator.fit(data.logits[own], data.labels[own], left[own])
-        log_p = calibrator.predict_log_proba(data.logits[out])
-        losses[out] -= share[out] * log_p[np.arange(len(log_p)), data.labels[out]]
-    return losses
+            own, left = out, data.weights
+        rows = np.arange(int(out.sum()))
+        found = []
+        for calibrator in calibrators:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", FitWarning)
+                calibrator.fit(data.logits[own], data.labels[own], left[own])
+            log_p = calibrator.predict_log_proba(data.logits[out])
+            found.append(-log_p[rows, data.labels[out]])
+        losses.append(np.stack(found))
+        sizes.append(data.weights[out] * share[out])
+    return np.concatenate(losses, axis=1), np.concatenate(sizes)
 
 
 def mean_and_error(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """Weighted mean and its standard error, a weight counting as so many samples."""
     total = float(weights.sum())
     mean = float(weights @ values) / total
-    variance = float(weights @ (values - mean) ** 2) / total
+    variance = float(weights @ (values - mean) ** 2) / total if math.isfinite(mean) else math.inf
     return np.array([mean, math.sqrt(variance / total)])
 
 
-def simplest(losses: dict[str, np.ndarray], weights: np.ndarray) -> str:
-    """The first method whose mean loss exceeds the smallest by at most one standard error."""
-    best = min(losses, key=lambda name: mean_and_error(losses[name], weights)[0])
-    for name, loss in losses.items():
-        excess, error = mean_and_error(loss - losses[best], weights)
-        if excess <= error:
-            return name
-    return best
+def typical_loss(calibrator: Calibrator, data: FitData) -> float:
+    """The mean of −log p over samples and classes: the loss of a label drawn at random."""
+    log_p = to_numpy(calibrator._calibrated(data.logits)).astype(np.float64)
+    return float(np.minimum(-log_p, LARGEST).mean())
+
+
+def average_weights(losses: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    """Weights (M,) of the average with the lowest mean loss, small ones set to zero."""
+    losses = np.minimum(losses, LARGEST)
+    shares = mixture_weights(losses, sizes)
+    kept = shares >= min(SMALLEST, shares.max())
+    shares = np.zeros(len(losses))
+    shares[kept] = mixture_weights(losses[kept], sizes)
+    return shares
+
+
+def mixture_losses(losses: np.ndarray, shares: np.ndarray) -> np.ndarray:
+    """−log Σ w p (n,) of the losses −log p (M, n)."""
+    least = losses.min(axis=0)
+    return least - np.log(shares @ np.exp(least - losses))
+
+
+def mixture_weights(losses: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    """Expectation–maximisation for the weights (M,), which never raises the mean loss."""
+    number = len(losses)
+    likelihood = np.exp(losses.min(axis=0) - losses)
+    shares = np.full(number, 1.0 / number)
+    for _ in range(ROUNDS):
+        each = shares[:, None] * likelihood
+        each /= each.sum(axis=0)
+        before, shares = shares, each @ sizes + PRIOR_SAMPLES / number
+        shares /= shares.sum()
+        if np.abs(shares - before).max() < 1e-6:
+            break
+    return shares

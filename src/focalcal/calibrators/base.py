@@ -7,6 +7,7 @@ against the array API, so the same lines serve NumPy, torch on any device and th
 from __future__ import annotations
 
 import dataclasses
+import math
 import warnings
 from collections.abc import Callable
 from typing import Any, ClassVar, Self
@@ -15,9 +16,10 @@ import numpy as np
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
-from focalcal._arrays import Array, as_array, is_torch, namespace, to_numpy, two_columns
+from focalcal._arrays import Array, as_array, as_float, is_torch, namespace, to_numpy, two_columns
 from focalcal._checks import check_labels, check_logits, check_weights
 from focalcal._labels import encode, looks_like_probabilities
+from focalcal.calibrators._floor import finite, fit_floor, floored
 from focalcal.calibrators._rows import map_rows
 from focalcal.errors import FitWarning, InputError
 
@@ -74,8 +76,13 @@ class FitData:
         return tuple(np.bincount(labels, minlength=self.n_classes).tolist())
 
 
-def check_usable_logits(logits: Any) -> Array:
-    """`check_logits`, and no larger than LARGEST_LOGIT: a mask such as −3e38 is an error."""
+def check_usable_logits(logits: Any, zeros: bool = False) -> Array:
+    """`check_logits`, and no larger than LARGEST_LOGIT: a mask such as −3e38 is an error.
+
+    zeros: rows (N, K) may contain −∞, the logarithm of a probability of zero.
+    """
+    if zeros and has_zeros(logits):
+        return as_float(logits)
     logits = check_logits(logits)
     xp = namespace(logits)
     if isinstance(logits, np.ndarray) and logits.flags.c_contiguous:
@@ -90,6 +97,20 @@ def check_usable_logits(logits: Any) -> Array:
             "replace masks of impossible classes by, say, -1e4 below the row's largest logit"
         )
     return logits
+
+
+def has_zeros(logits: Any) -> bool:
+    """Whether these are rows of logits whose only fault is to contain −∞."""
+    logits = as_array(logits)
+    if logits.ndim != 2 or logits.shape[1] < 2 or 0 in logits.shape:
+        return False
+    xp = namespace(logits)
+    if not xp.isdtype(logits.dtype, "real floating") or math.isfinite(xp.sum(logits)):
+        return False
+    top = xp.max(logits, axis=1)
+    usable = xp.all(xp.abs(top) <= LARGEST_LOGIT) & ~xp.any(xp.isnan(logits))
+    below = xp.where(logits == -xp.inf, xp.zeros_like(logits), logits)
+    return bool(xp.any(logits == -xp.inf) & usable & xp.all(xp.abs(below) <= LARGEST_LOGIT))
 
 
 def mean_nll(log_proba: Array, labels: Array, weights: Array | None = None) -> float:
@@ -118,10 +139,14 @@ class Calibrator(BaseEstimator):
     """Whether the predicted class can never change."""
     state: ClassVar[tuple[str, ...]] = ()
     """Fitted attributes that define the map: floats, strings or float64 arrays; saved as JSON."""
+    floors: ClassVar[str] = "zeros"
+    """When `floor_` is learnt: "zeros" (if logits of −∞ are given), "always", or "never"."""
 
     task: str = "auto"
     diagnostics_: Diagnostics
     n_classes_: int
+    floor_: float = 0.0
+    """Added to the softmax of the logits before anything else; 0 is no floor."""
 
     def _fit(self, data: FitData) -> dict[str, Any]:
         """Learn the attributes named in `state`; return fields for `Diagnostics` that apply.
@@ -141,6 +166,11 @@ class Calibrator(BaseEstimator):
         """Shapes of the numeric `state` for `n_classes_` classes; loading checks them."""
         return {}
 
+    @classmethod
+    def _upgraded(cls, state: dict[str, Any]) -> dict[str, Any]:
+        """The `state` of a file, as this release writes it; for files of earlier ones."""
+        return state
+
     def _check_state(self) -> None:
         """Refuse loaded `state` of the right shape but with impossible values (InputError)."""
 
@@ -151,7 +181,7 @@ class Calibrator(BaseEstimator):
         self._check_params()
         for name in ("decision_", "class_names_"):  # they belong to the fit they were made for
             self.__dict__.pop(name, None)
-        logits = check_usable_logits(logits)
+        logits = check_usable_logits(logits, zeros=self.task != "multilabel")
         if self.task == "multilabel":
             return self._fit_labels(logits, y, sample_weight)
         logits = two_columns(logits)
@@ -163,9 +193,12 @@ class Calibrator(BaseEstimator):
         weights = None
         if sample_weight is not None:
             weights = _on_device_of(check_weights(sample_weight, n), logits)
-        data = FitData(logits, labels, weights)
-        self.n_classes_ = k
-        outcome = self._fit(data)
+        data = given = FitData(logits, labels, weights)
+        self.n_classes_, self.floor_ = k, 0.0
+        if self.floors == "always" or (self.floors == "zeros" and has_zeros(logits)):
+            self.floor_ = fit_floor(logits, labels, weights)
+            data = dataclasses.replace(given, logits=self._floored(logits))
+        outcome = {"before": softmax_nll(given), **self._fit(data)}
         self.diagnostics_ = self._diagnose(data, **outcome)
         for message in self.diagnostics_.warnings:
             warnings.warn(f"{type(self).__name__}: {message}", FitWarning, stacklevel=2)
@@ -174,7 +207,7 @@ class Calibrator(BaseEstimator):
     def predict_log_proba(self, logits: Any) -> Array:
         """Calibrated log-probabilities, of the same kind, device and precision as `logits`."""
         check_is_fitted(self, "n_classes_")
-        logits = check_usable_logits(logits)
+        logits = check_usable_logits(logits, zeros=self.task != "multilabel")
         if self.task == "multilabel":
             return self._predict_labels(logits, "predict_log_proba")
         logits = two_columns(logits)
@@ -183,7 +216,16 @@ class Calibrator(BaseEstimator):
                 f"expected logits for {self.n_classes_} classes, as fitted, "
                 f"got {logits.shape[1]}; refit or pass the matching logits"
             )
-        return self._log_proba(logits)
+        if self.floors != "never" and self.floor_ == 0 and has_zeros(logits):
+            logits = finite(logits)
+        return self._calibrated(logits)
+
+    def _calibrated(self, logits: Array) -> Array:
+        """Log-probabilities (N, K) of given logits (N, K): the floor, then `_log_proba`."""
+        return self._log_proba(self._floored(logits))
+
+    def _floored(self, logits: Array) -> Array:
+        return floored(logits, self.floor_) if self.floor_ > 0 else logits
 
     def predict_proba(self, logits: Any) -> Array:
         """Calibrated probabilities (N, K); (N, 2) for binary logits; (N, C) for multi-label."""

@@ -54,6 +54,7 @@ class FocalStructuredScaling(Calibrator):
 
     method: ClassVar[str] = "focal-structured"
     summary: ClassVar[str] = "focal map after a matrix that shrinks itself, confidence corrected"
+    floors: ClassVar[str] = "always"
     state: ClassVar[tuple[str, ...]] = (
         "gamma_",
         "weight_",

@@ -18,6 +18,7 @@ class Identity(Calibrator):
     method: ClassVar[str] = "identity"
     summary: ClassVar[str] = "no calibration: the softmax of the logits as they are"
     preserves_accuracy: ClassVar[bool] = True
+    floors: ClassVar[str] = "never"
 
     def __init__(self, task: str = "auto") -> None:
         self.task = task

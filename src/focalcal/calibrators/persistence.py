@@ -37,7 +37,8 @@ def to_dict(calibrator: Calibrator) -> dict[str, Any]:
     if calibrator.task == "multilabel":
         state: dict[str, Any] = {"labels_": [to_dict(c) for c in calibrator.labels_]}
     else:
-        state = {name: _encode(getattr(calibrator, name), name) for name in calibrator.state}
+        names = (*calibrator.state, *(["floor_"] if calibrator.floor_ > 0 else []))
+        state = {name: _encode(getattr(calibrator, name), name) for name in names}
     params = calibrator.get_params(deep=False)
     document = {
         "format": FORMAT,
@@ -88,6 +89,10 @@ def from_dict(document: Any, methods: Mapping[str, type[Calibrator]]) -> Calibra
     if "decision" in document:
         calibrator.decision_ = _decision(document["decision"])
     names = ("labels_",) if calibrator.task == "multilabel" else calibrator.state
+    if isinstance(document["state"], dict) and calibrator.task != "multilabel":
+        document = {**document, "state": kind._upgraded(document["state"])}
+    if isinstance(document["state"], dict) and "floor_" in document["state"]:
+        names = (*names, "floor_")  # not written where there is none
     _expect_fields(document["state"], names, "state")
     for name, value in document["state"].items():
         setattr(calibrator, name, decode(value, listed=name == "labels_"))
@@ -248,6 +253,8 @@ def _probe(calibrator: Calibrator) -> None:
         if np.asarray(value).dtype.kind not in "fiu":
             raise FileFormatError(f"expected numbers in {name}, got {value!r}")
     calibrator._check_state()
+    if not (isinstance(calibrator.floor_, float) and 0 <= calibrator.floor_ < 1):
+        raise FileFormatError(f"expected a floor_ from 0 to 1, got {calibrator.floor_!r}")
     with np.errstate(all="ignore"):
         probs = calibrator.predict_proba(np.linspace(-1.0, 1.0, 2 * k).reshape(2, k))
     if probs.shape != (2, k) or not np.allclose(probs.sum(axis=1), 1.0, atol=1e-6):

@@ -190,7 +190,7 @@ def _log_proba(calibrator: Calibrator, logits: Any) -> Any:
         xp = logits.__array_namespace__()
         columns = [_log_proba(c, logits[:, j])[:, 1] for j, c in enumerate(calibrator.labels_)]
         return xp.stack(columns, axis=1)
-    return calibrator._log_proba(two_columns(logits))
+    return calibrator._calibrated(two_columns(logits))
 
 
 def _example_logits(n: int, k: int) -> np.ndarray:

@@ -53,6 +53,8 @@ class CalibratorModule(nn.Module):
                 value = getattr(calibrator, name)
                 if isinstance(value, Calibrator):
                     parts[name] = value
+                elif isinstance(value, dict):
+                    parts |= {k: c for k, c in value.items() if isinstance(c, Calibrator)}
                 elif isinstance(value, (float, int, np.ndarray, np.number)):
                     # torch.tensor copies: a buffer must not share memory with the calibrator.
                     self.register_buffer(name, torch.tensor(value, dtype=torch.float64))
@@ -79,7 +81,7 @@ class CalibratorModule(nn.Module):
             raise InputError(
                 f"expected logits for {self.n_classes} classes, as fitted, got {logits.shape[1]}"
             )
-        return self._bound()._log_proba(logits)
+        return self._bound()._calibrated(logits)
 
     def _bound(self) -> Calibrator:
         """The calibrator with its arrays replaced by this module's buffers, wherever they are.
@@ -92,8 +94,13 @@ class CalibratorModule(nn.Module):
         for name, buffer in self._buffers.items():
             if name not in self._scalars:
                 setattr(bound, name, buffer)
-        for name, part in self.parts.items():
-            setattr(bound, name, part._bound())
+        parts = {name: part._bound() for name, part in self.parts.items()}
+        for name in self._calibrator.state:
+            value = getattr(bound, name)
+            if name in parts:
+                setattr(bound, name, parts[name])
+            elif isinstance(value, dict):
+                setattr(bound, name, {k: parts.get(k, v) for k, v in value.items()})
         return bound
 
     def _read_scalars(self) -> None:

@@ -46,7 +46,7 @@ def apply(
     for path in files:
         target = output if len(files) == 1 else output / path.name
         found = inputs.load(path, labels_required=False, task=fitted.task, classes=names)
-        probs = fitted.predict_proba(found.predictions.as_logits(floor))
+        probs = fitted.predict_proba(found.predictions.as_logits(floor, zeros=True))
         found.save_calibrated(target, probs, step)
         rows += found.predictions.n
     _report(rows, fitted, output, json)

@@ -70,9 +70,9 @@ def decide(
     given = inputs.predictions(file, classes=getattr(fitted, "class_names_", None))
     if given.task == "multilabel":
         raise InputError("expected a single-label task, got multilabel; decide label by label")
-    probs = (
-        given.probabilities() if fitted is None else fitted.predict_proba(given.as_logits(floor))
-    )
+    probs = given.probabilities()
+    if fitted is not None:
+        probs = fitted.predict_proba(given.as_logits(floor, zeros=True))
     if priced:
         table = None if costs is None else _read_costs(costs)
         cost = decisions.expected_cost(

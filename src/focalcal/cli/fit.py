@@ -60,7 +60,7 @@ def fit(
         return
     predictions = inputs.predictions(file)
     calibrator = make(method, task=predictions.task, **params)
-    logits = predictions.as_logits(floor)
+    logits = predictions.as_logits(floor, zeros=True)
     with _console.working(f"fitting {method}"), warnings.catch_warnings():
         warnings.simplefilter("ignore", FitWarning)  # they are in the diagnostics, printed below
         calibrator.fit(logits, predictions.labels)

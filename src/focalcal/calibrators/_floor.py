@@ -1,0 +1,64 @@
+"""A floor under given probabilities, for classifiers that say zero.
+
+Forests and nearest neighbours count votes; no vote is not impossibility. The floor ε acts on the
+softmax of what is given, x = log(softmax(z) + ε), and is learnt with the temperature that follows.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from focalcal._arrays import Array, log_softmax, namespace, to_numpy
+from focalcal.calibrators._newton import fit_inverse_temperature
+
+SHARES = (1e-3, 3e-3, 1e-2, 3e-2, 1e-1)
+"""K·ε: the floors that are tried, as shares of a uniform distribution."""
+PRIOR = (-2.0, 2.0)
+"""Mean and standard deviation of log₁₀(K·ε) before data are seen; no floor counts as −7."""
+IMPOSSIBLE = 1e4
+"""A logit of −∞ is one so far below the largest where no floor was learnt: its softmax is 0."""
+
+
+def floored(logits: Array, floor: float) -> Array:
+    """log(softmax(z) + ε); finite for logits of −∞ where ε > 0."""
+    xp = namespace(logits)
+    return xp.log(xp.exp(log_softmax(logits)) + floor)
+
+
+def finite(logits: Array) -> Array:
+    """Logits with −∞ replaced by what no floating point softmax tells from it."""
+    xp = namespace(logits)
+    least = xp.max(logits, axis=1, keepdims=True) - IMPOSSIBLE
+    return xp.where(logits < least, least, logits)
+
+
+def fit_floor(logits: Array, labels: Array, weights: Array | None) -> float:
+    """The floor whose best temperature has the lowest NLL, given a weak prior; 0 for none.
+
+    The prior is worth a few samples. It is for small calibration sets in which no sample happens
+    to have the label of a zero, and for zeros, which need some floor.
+    """
+    z, y = to_numpy(logits), to_numpy(labels).astype(np.int64)
+    w = None if weights is None else to_numpy(weights).astype(np.float64)
+    n, k = (float(len(y)) if w is None else float(w.sum())), z.shape[1]
+    best, lowest = 0.0, np.inf
+    if not np.isneginf(z).any():
+        lowest = fit_inverse_temperature(z, y, w).loss + _surprise(1e-7) / n
+    p = np.exp(log_softmax(z))
+    rises = 0
+    for share in SHARES:
+        loss = fit_inverse_temperature(np.log(p + share / k), y, w).loss + _surprise(share) / n
+        if loss < lowest:
+            best, lowest, rises = share / k, loss, 0
+        else:
+            rises += 1
+        if rises == 2:
+            break
+    return best
+
+
+def _surprise(share: float) -> float:
+    mean, deviation = PRIOR
+    return 0.5 * ((math.log10(share) - mean) / deviation) ** 2

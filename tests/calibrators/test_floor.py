@@ -1,0 +1,100 @@
+"""Probabilities of zero: a floor is learnt, acts first, and goes wherever the calibrator goes."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from focalcal.calibrators import METHODS, FocalStructuredScaling, TemperatureScaling, load, make
+from focalcal.calibrators._floor import fit_floor, floored
+from focalcal.errors import FileFormatError, InputError
+
+pytestmark = pytest.mark.filterwarnings("ignore::focalcal.errors.FitWarning")
+
+
+@pytest.fixture(scope="module")
+def votes():
+    """Logarithms of the shares of ten votes, as of a small forest, and labels."""
+    rng = np.random.default_rng(0)
+    p = rng.dirichlet([0.5, 0.5, 0.5], 900)
+    y = np.array([rng.choice(3, p=row) for row in p])
+    shares = np.stack([rng.multinomial(10, row) for row in p]) / 10
+    with np.errstate(divide="ignore"):
+        return np.log(shares), y
+
+
+@pytest.mark.parametrize("method", [m for m in METHODS if m not in ("identity", "focal")])
+def test_zeros_become_possible(votes, method):
+    z, y = (a[:300] for a in votes)
+    fitted = make(method).fit(z, y)
+    log_p = fitted.predict_log_proba(votes[0])
+    assert np.isfinite(log_p).all()
+    held_out = -log_p[np.arange(300, 900), votes[1][300:]].mean()
+    assert held_out < 0.95 < np.log(3)
+
+
+def test_floor_is_that_of_the_best_temperature(votes):
+    z, y = votes
+    fitted = TemperatureScaling().fit(z, y)
+    assert fitted.floor_ > 0
+    assert fitted.diagnostics_.before == np.inf
+    np.testing.assert_allclose(np.exp(floored(z, 0.01)), np.exp(z) + 0.01, atol=1e-12)
+    plain = TemperatureScaling().fit(floored(z, fitted.floor_), y)
+    np.testing.assert_allclose(
+        fitted.predict_proba(z), plain.predict_proba(floored(z, fitted.floor_)), atol=1e-12
+    )
+    for other in (1e-6, 0.3):
+        worse = TemperatureScaling().fit(floored(z, other), y)
+        assert worse.diagnostics_.after > fitted.diagnostics_.after
+
+
+def test_without_zeros_nothing_changes_but_for_focal_structured(votes, calibrated_data):
+    z, y = calibrated_data(500, 3)
+    assert TemperatureScaling().fit(z, y).floor_ == 0
+    clipped = np.maximum(votes[0], np.log(1e-12))
+    assert FocalStructuredScaling().fit(clipped, votes[1]).floor_ == pytest.approx(
+        fit_floor(votes[0], votes[1], None)
+    )
+
+
+def test_zeros_in_new_data_only(calibrated_data):
+    z, y = calibrated_data(500, 3)
+    z_new = np.array([[0.0, -np.inf, 1.0]])
+    p = make("structured-matrix").fit(z, y).predict_proba(z_new)
+    assert np.isfinite(p).all()
+    assert p[0, 1] < 1e-6
+
+
+@pytest.mark.parametrize("method", ["temperature", "focal-structured", "auto", "isotonic"])
+def test_floor_survives_json_torch_and_onnx(votes, tmp_path, method):
+    torch = pytest.importorskip("torch")
+    runtime = pytest.importorskip("onnxruntime")
+    z, y = votes
+    fitted = make(method).fit(z, y)
+    expected = fitted.predict_proba(z)
+    fitted.save(tmp_path / "c.json")
+    np.testing.assert_array_equal(load(tmp_path / "c.json").predict_proba(z), expected)
+    np.testing.assert_allclose(fitted.to_torch()(torch.tensor(z)), expected, atol=1e-9)
+    fitted.to_onnx(tmp_path / "c.onnx", dtype="float64")
+    session = runtime.InferenceSession(str(tmp_path / "c.onnx"))
+    np.testing.assert_allclose(session.run(None, {"logits": z})[0], expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("floor", [-0.1, 2.0, "no"])
+def test_damaged_floors_are_refused(votes, tmp_path, floor):
+    TemperatureScaling().fit(*votes).save(tmp_path / "c.json")
+    document = json.loads((tmp_path / "c.json").read_text())
+    document["state"]["floor_"] = floor
+    (tmp_path / "c.json").write_text(json.dumps(document))
+    with pytest.raises(FileFormatError):
+        load(tmp_path / "c.json")
+
+
+@pytest.mark.parametrize("bad", [[np.inf, 0.0], [-np.inf, -np.inf], [np.nan, -np.inf]])
+def test_other_infinities_are_errors(bad):
+    with pytest.raises(InputError, match="finite"):
+        TemperatureScaling().fit(np.array([[0.0, 1.0], bad]), [0, 1])
+    with pytest.raises(InputError, match="finite"):
+        TemperatureScaling().fit(np.array([-np.inf, 1.0, 2.0]), [0, 1, 0])

@@ -266,9 +266,9 @@ def test_a_weaker_prior_must_gain_more_than_chance(rng):
     noise = rng.normal(size=1000)
     noise -= noise.mean()
     error = noise.std() / np.sqrt(1000)
-    assert not_worse(noise + 0.4 * error)
-    assert not not_worse(noise + 0.6 * error)
-    assert not_worse(np.zeros(10))
+    assert not_worse(noise + 0.4 * error, np.ones(1000))
+    assert not not_worse(noise + 0.6 * error, np.ones(1000))
+    assert not_worse(np.zeros(10), np.ones(10))
 
 
 def test_few_samples_of_a_confident_network_are_safe(shared_data):
@@ -282,4 +282,4 @@ def test_few_samples_of_a_confident_network_are_safe(shared_data):
         fitted = FocalStructuredScaling().fit(z[own], y[own])
         plain = TemperatureScaling().fit(z[own], y[own])
         ours, theirs = (mean_nll(c.predict_log_proba(z[other]), y[other]) for c in (fitted, plain))
-        assert ours < theirs + 0.04
+        assert ours < theirs + 0.06

@@ -141,11 +141,12 @@ def _fast_gradient(
     log_others = np.log(others)
     t = log_q - gamma * log_others - np.log(factor)
     s.ravel()[large] = t + np.log1p(odds)[at]  # so that s − log(1 + odds) is log Ψ, but for norm
-    p = q.copy()
-    # Ψ with γ < 0 may exceed 1 before it is normalised, but never overflows: 1 − q ≥ 1e-30.
-    p.ravel()[large] = np.exp(t)
+    shift = np.zeros_like(odds)
+    shift[at[is_top]] = t[is_top]  # the largest: nothing overflows
+    p = q * np.exp(-shift)
+    p.ravel()[large] = np.exp(t - shift[at])
     total = p.sum(axis=0)
-    loss = -float(w @ (s.ravel()[own] - np.log1p(odds) - np.log(total)))
+    loss = -float(w @ (s.ravel()[own] - np.log1p(odds) - shift - np.log(total)))
     p *= w / total
     p.ravel()[own] -= w
     error = p.ravel()[large]
@@ -211,9 +212,9 @@ class FocalAffine:
         return np.concatenate(parts)
 
     def losses(self, theta: np.ndarray) -> np.ndarray:
-        """w·NLL of each sample (N,)."""
+        """NLL of each sample (N,)."""
         log_p = self.log_proba(theta)
-        return -self.weights * log_p[np.arange(len(log_p)), self.labels].astype(np.float64)
+        return -log_p[np.arange(len(log_p)), self.labels].astype(np.float64)
 
     def nll(self, theta: np.ndarray, full: bool | None = None) -> tuple[float, np.ndarray]:
         """Σ w·NLL and its gradient; that of the matrix is 0 unless `full`."""

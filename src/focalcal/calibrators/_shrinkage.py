@@ -23,6 +23,8 @@ VECTOR_PRECISIONS = (30.0, 3.0, 30.0)
 """Of δ, b and e·m at vector strength 1; the last in units of the mean square of m."""
 VECTOR_PATH = (100.0, 10.0, 1.0, 0.1)
 MATRIX_PATH = (1e4, 2e3, 450.0, 100.0, 30.0)
+ENOUGH_PER_CLASS = 30
+"""With fewer samples per class the two strongest priors of the vectors are all there is."""
 FOLDS = 4
 TOLERANCE = 0.5
 """Standard errors by which a weaker prior may be better and yet not be chosen."""
@@ -65,15 +67,16 @@ class Shrunken:
 
 @dataclasses.dataclass(frozen=True)
 class _Step:
-    """A strength, the log-losses of samples left out, and the fit without each fold."""
+    """A strength, the losses of samples left out, their weights, and the fit without each fold."""
 
     strength: Strength
     losses: np.ndarray
+    sizes: np.ndarray
     thetas: list[np.ndarray]
 
     @property
     def loss(self) -> float:
-        return float(self.losses.sum())
+        return float(self.sizes @ self.losses)
 
 
 class ShrunkenFit:
@@ -136,8 +139,10 @@ class ShrunkenFit:
         zero = np.zeros(self.model.layout.size)
         starts = [self._minimise(part, zero, None).x for part in self.inside[:folds]]
         # α and γ alone are as good as the strongest prior
-        best = _Step(Strength(VECTOR_PATH[0]), self._losses(starts), starts)
-        best = self._walk([Strength(v) for v in VECTOR_PATH], best)
+        best = self._scored(Strength(VECTOR_PATH[0]), starts)
+        enough = self.model.weights.sum() >= ENOUGH_PER_CLASS * self.model.layout.n_classes
+        path = VECTOR_PATH if enough else VECTOR_PATH[:2]
+        best = self._walk([Strength(v) for v in path], best)
         if self.model.layout.full:
             vector = best.strength.vector
             best = self._walk([Strength(vector, m) for m in MATRIX_PATH], best)
@@ -158,15 +163,16 @@ class ShrunkenFit:
         if best is start:
             steps.insert(1, self._step(path[0], best.thetas))
             best = min(steps, key=lambda step: step.loss)
-        return next(step for step in steps if not_worse(step.losses - best.losses))
+        return next(step for step in steps if not_worse(step.losses - best.losses, best.sizes))
 
     def _step(self, strength: Strength, starts: list[np.ndarray]) -> _Step:
         thetas = [self._minimise(p, s, strength).x for p, s in zip(self.inside, starts)]
-        return _Step(strength, self._losses(thetas), thetas)
+        return self._scored(strength, thetas)
 
-    def _losses(self, thetas: list[np.ndarray]) -> np.ndarray:
-        parts = [part.losses(theta) for part, theta in zip(self.outside, thetas)]
-        return np.concatenate(parts)
+    def _scored(self, strength: Strength, thetas: list[np.ndarray]) -> _Step:
+        parts = list(zip(self.outside, thetas))
+        losses = np.concatenate([part.losses(theta) for part, theta in parts])
+        return _Step(strength, losses, np.concatenate([p.weights for p, _ in parts]), thetas)
 
     def _minimise(
         self, model: FocalAffine, start: np.ndarray, strength: Strength | None, final: bool = False
@@ -219,6 +225,8 @@ class ShrunkenFit:
         return found
 
 
-def not_worse(excess: np.ndarray) -> bool:
-    """Whether the sum of excess losses (n,) is within TOLERANCE standard errors of zero."""
-    return float(excess.sum()) <= TOLERANCE * float(np.sqrt(len(excess)) * excess.std())
+def not_worse(excess: np.ndarray, sizes: np.ndarray) -> bool:
+    """Whether the mean excess loss (n,) is within TOLERANCE standard errors of zero."""
+    total = sizes.sum()
+    mean = sizes @ excess / total
+    return float(mean) <= TOLERANCE * float(np.sqrt(sizes @ (excess - mean) ** 2) / total)

@@ -197,7 +197,9 @@ class Calibrator(BaseEstimator):
         self.n_classes_, self.floor_ = k, 0.0
         if self.floors == "always" or (self.floors == "zeros" and has_zeros(logits)):
             self.floor_ = fit_floor(logits, labels, weights)
-            data = dataclasses.replace(given, logits=self._floored(logits))
+        if self.floor_ > 0:  # in float64: folds must not depend on how float32 is rounded
+            wide = namespace(logits).astype(logits, namespace(logits).float64)
+            data = dataclasses.replace(given, logits=self._floored(wide))
         outcome = {"before": softmax_nll(given), **self._fit(data)}
         self.diagnostics_ = self._diagnose(data, **outcome)
         for message in self.diagnostics_.warnings:

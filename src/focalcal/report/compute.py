@@ -149,7 +149,7 @@ def _model_report(
     z_test, labels = test.as_logits(settings.floor), to_numpy(test.labels)
 
     progress(0.0)
-    choice = choose(methods, val.n_classes, z, y, settings.folds)
+    choice = choose(methods, z, y, settings.folds)
     results, fitted = [], {}
     for i, method in enumerate(methods):
         progress(0.3 + 0.6 * i / len(methods))

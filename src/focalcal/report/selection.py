@@ -9,43 +9,41 @@ from typing import Any
 import numpy as np
 
 from focalcal._arrays import to_numpy, two_columns
-from focalcal._checks import check_labels, check_logits
 from focalcal.calibrators import make
-from focalcal.calibrators.auto import default_candidates, held_out_losses, mean_and_error, simplest
+from focalcal.calibrators.auto import held_out_losses, mean_and_error
 from focalcal.calibrators.base import FitData
 
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
-    """The method that `AutoCalibrator` would choose, and the cross-validated NLL of each."""
+    """The chosen method, and the cross-validated NLL of each candidate."""
 
     method: str
     scores: dict[str, float]
 
 
-def choose(
-    methods: Sequence[str], n_classes: int, logits: Any, labels: Any, folds: int = 5
-) -> Choice:
-    """The choice of `AutoCalibrator` among those of the given methods that it would consider.
+def choose(methods: Sequence[str], logits: Any, labels: Any, folds: int = 5) -> Choice:
+    """The first method whose cross-validated NLL is within one standard error of the best.
 
-    Nothing is fitted to all the data here: the report fits every method once, for its row.
-
-    Where it would consider none of them (but to leave things as they are), it takes them all.
+    Methods are given from simple to complex. Binning, which is not made for low NLL, is a
+    candidate only where there is nothing else. Nothing is fitted to all the data here: the report
+    fits every method once, for its row.
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
     >>> z = 2 * rng.normal(size=(300, 3))
     >>> y = np.argmax(z + rng.gumbel(size=z.shape), axis=1)
-    >>> choose(["identity", "temperature"], 3, 4 * z, y).method
+    >>> choose(["identity", "temperature"], 4 * z, y).method
     'temperature'
+
+    Breiman et al. 1984, Sec. 3.4.3.
     """
-    usual = default_candidates(len(labels), n_classes)
-    candidates = tuple(m for m in usual if m in methods)
-    if len(candidates) < 2:
-        candidates = tuple(methods)
-    z = two_columns(check_logits(to_numpy(logits)))
-    y = to_numpy(check_labels(labels, len(z), z.shape[1], name="labels"))
-    data = FitData(z, y, np.ones(len(y)))
-    losses = {name: held_out_losses(make(name), data, folds) for name in candidates}
-    scores = {name: float(mean_and_error(losses[name], data.weights)[0]) for name in losses}
-    return Choice(simplest(losses, data.weights), scores)
+    names = [m for m in methods if m not in ("histogram", "bbq")]
+    names = names if len(names) > 1 else list(methods)
+    z = two_columns(to_numpy(logits).astype(np.float64))
+    data = FitData(z, to_numpy(labels).astype(np.int64), np.ones(len(z)))
+    losses, sizes = held_out_losses([make(name) for name in names], data, folds)
+    means = {name: float(mean_and_error(loss, sizes)[0]) for name, loss in zip(names, losses)}
+    best = losses[int(np.argmin(list(means.values())))]
+    gaps = zip(names, [mean_and_error(loss - best, sizes) for loss in losses])
+    return Choice(next(name for name, (excess, error) in gaps if excess <= error), means)

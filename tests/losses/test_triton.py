@@ -54,7 +54,39 @@ def compare(device: str, shapes: list[tuple[int, int]]) -> None:
             assert (got[1] == 0).all()
 
 
-SCRIPT = "from losses.test_triton import compare; compare('cpu', [(5, 10), (3, 1000), (3, 9000)])"
+def dispatch() -> None:
+    """The losses through the interpreted kernels: as if the CPU were a GPU."""
+    from unittest.mock import patch
+
+    from focalcal.losses import LinearFocalLoss, make_loss
+
+    torch.manual_seed(0)
+    x, weight = torch.randn(200, 6), torch.randn(40, 6, requires_grad=True)
+    labels = torch.randint(40, (200,))
+    labels[7] = -100
+    fuse = patch("focalcal.losses.focal.can_fuse", lambda *_: True)
+    fuse_linear = patch("focalcal.losses.linear.can_fuse", lambda *_: True)
+    for name, smoothing in itertools.product(("fl-2", "fla-53"), (0.0, 0.1)):
+        plain = make_loss(name, label_smoothing=smoothing)
+        linear = LinearFocalLoss(plain.gamma, label_smoothing=smoothing)
+        results = []
+        for kind in ("plain", "fused", "linear"):
+            with fuse, fuse_linear:
+                if kind == "linear":
+                    value = linear(x, weight, labels)
+                elif kind == "fused":
+                    value = plain(x @ weight.T, labels)
+            if kind == "plain":
+                value = plain(x @ weight.T, labels)
+            results.append((value.detach(), *torch.autograd.grad(value, weight)))
+        for other in results[1:]:
+            torch.testing.assert_close(other, results[0], rtol=1e-4, atol=1e-6)
+
+
+SCRIPT = (
+    "from losses.test_triton import compare, dispatch; dispatch(); "
+    "compare('cpu', [(5, 10), (3, 1000), (3, 9000)])"
+)
 
 
 def test_interpreted_kernel_equals_the_reference() -> None:

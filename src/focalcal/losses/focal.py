@@ -204,7 +204,7 @@ def _is_ready(
     A small batch costs less time on the device than the checks of `make_problem` on the host. Every
     other call, the wrong ones included, takes the general way, which says what is wrong.
     """
-    if not logits.is_cuda or not can_fuse(logits, target):
+    if not can_fuse(logits, target):
         return False
     n, n_classes = logits.shape
     number = type(gamma) is float or type(gamma) is int

@@ -8,7 +8,7 @@ The samples of lm-eval (``--log_samples``) hold a log-likelihood for every choic
 a distribution over the choices. This example writes such files itself, for a model that is too sure
 of itself on one task of two, and mends it with one temperature. The commands do the same::
 
-    focalcal evaluate samples/ --format lm-eval
+    focalcal evaluate samples/ --format lm-eval --by task
     focalcal fit samples/ --format lm-eval -o calibrator.json
 
 ::

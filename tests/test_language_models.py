@@ -177,21 +177,43 @@ def test_inspect_logs_without_log_probabilities_say_how_to_get_them(tmp_path) ->
         read_inspect(broken)
 
 
-def test_the_commands_read_them(tmp_path) -> None:
+@pytest.fixture
+def folder(tmp_path):
+    """Two tasks of a model whose log-likelihoods are four times too far apart."""
     rng = np.random.default_rng(0)
-    logits = rng.normal(size=(300, 3))
-    labels = [str(rng.choice(3, p=np.exp(z) / np.exp(z).sum())) for z in logits]
-    lines = [sample(i, 4 * z, y) for i, (z, y) in enumerate(zip(logits, labels))]
-    file = write(tmp_path / "samples_x.jsonl", *lines)
-    run = CliRunner().invoke
-    fitted = run(app, ["fit", str(file), "--format", "lm-eval", "-o", str(tmp_path / "cal.json")])
+    for task in ("x", "y"):
+        logits = rng.normal(size=(300, 3))
+        labels = [str(rng.choice(3, p=np.exp(z) / np.exp(z).sum())) for z in logits]
+        lines = [sample(i, 4 * z, y) for i, (z, y) in enumerate(zip(logits, labels))]
+        write(tmp_path / f"samples_{task}.jsonl", *lines)
+    return tmp_path
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, [str(a) for a in arguments])
+
+
+def test_the_commands_read_a_folder(folder) -> None:
+    lm = ("--format", "lm-eval")
+    fitted = run("fit", folder, *lm, "-o", folder / "calibrator.txt")
     assert fitted.exit_code == 0, fitted.output
-    assert 3 < load(tmp_path / "cal.json").temperature_ < 5.5
-    wrong = run(app, ["fit", str(file), "--format", "helm", "-o", str(tmp_path / "no.json")])
-    assert wrong.exit_code != 0
-    assert not (tmp_path / "no.json").exists()
-    missing = run(app, ["fit", "none", "--format", "inspect", "-o", str(tmp_path / "no.json")])
-    assert missing.exit_code != 0
+    assert 3 < load(folder / "calibrator.txt").temperature_ < 5.5
+    found = run("evaluate", folder, *lm, "--by", "task", "--resamples", 20, "--json")
+    assert found.exit_code == 0, found.output
+    assert {s["name"] for s in json.loads(found.stdout)["slices"]} == {"task=x", "task=y"}
+    applied = run(
+        "apply", folder / "calibrator.txt", folder / "samples_x.jsonl", *lm, "-o", folder / "x.csv"
+    )
+    assert applied.exit_code == 0, applied.output
+    calibrated = Predictions.load(folder / "x.csv")
+    assert set(calibrated.column("task")) == {"x"}
+    assert calibrated.class_names == ("A", "B", "C")
+
+
+def test_unknown_formats_and_places_leave_nothing_behind(folder) -> None:
+    for file, name in ((folder, "helm"), ("none", "inspect")):
+        assert run("fit", file, "--format", name, "-o", folder / "no.json").exit_code != 0
+        assert not (folder / "no.json").exists()
 
 
 def test_other_formats_are_refused_by_name(tmp_path) -> None:

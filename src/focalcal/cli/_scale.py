@@ -37,9 +37,15 @@ def wanted(file: Path, engine: str | None, scheduler: str | None) -> bool:
 
     if scheduler is not None and engine is None:
         raise InputError(f"expected --engine dask with the scheduler {scheduler}")
-    folder = file.is_dir() and not is_dataset_folder(file)
+    folder = file.is_dir() and not is_dataset_folder(file) and not _holds_answers(file)
     several = _inputs.is_pattern(file) and _inputs.files_of(file)[0].suffix == ".parquet"
     return engine is not None or folder or several
+
+
+def _holds_answers(folder: Path) -> bool:
+    """Whether these are files of language models (--format), not parts of a table."""
+    endings = {path.suffix for path in folder.rglob("*")}
+    return ".parquet" not in endings and bool(endings & {".jsonl", ".json", ".eval"})
 
 
 @contextlib.contextmanager

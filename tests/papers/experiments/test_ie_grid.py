@@ -84,3 +84,18 @@ def test_cells_in_the_papers_own_setting_are_counted_once():
     assert own_cells("7", runs) == 0
     official = [Run("o", base | {"seed": 0, "data_settings": {}}, some, some)]
     assert own_cells("1", official) == 0
+
+
+def test_a_loss_with_other_settings_is_another_loss():
+    some = Predictions(logits=np.eye(2), labels=[0, 1])
+    base = {"dataset": "20newsgroups", "model": "text_cnn", "epochs": 50, "loss": "mmce"}
+    base |= {"data_settings": RANDOM, "seed": 0}
+    papers, other = (
+        Run("m", base | {"loss_settings": {"strength": strength}}, some, some)
+        for strength in (8.0, 2.0)
+    )
+    assert (papers.variant, other.variant) == ("mmce", "mmce strength 2.0")
+    assert papers.setting != other.setting
+    assert known(papers, printed_cells("1"), "pre")[1] == ""
+    assert known(other, printed_cells("1"), "pre")[1] == "not strength 2.0"
+    assert own_cells("1", [other]) == 0

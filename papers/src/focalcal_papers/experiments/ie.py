@@ -81,7 +81,7 @@ def _policies(material: Material) -> Analysis:
             label = own[0].setting if len(own) > 1 else own[0].label
             findings.append(Finding.of_seeds(f"calibration {name}, {label}", each))
         place = found.setdefault(f"{own[0].dataset} {own[0].network}", {})
-        place.setdefault(own[0].loss, findings[-2].ours)
+        place.setdefault(own[0].variant, findings[-2].ours)
     text = "; ".join(
         f"{place}: " + ", ".join(f"{k} {by[k]:.2f}" for k in sorted(by, key=by.__getitem__))
         for place, by in found.items()
@@ -110,7 +110,7 @@ def _s99(material: Material) -> Analysis:
                     )
                 )
             shares.append(100 * np.mean([e["high_confidence_share"].value for e in each]))
-        place = f"{own[0].dataset} {own[0].network} {own[0].loss}"
+        place = f"{own[0].dataset} {own[0].network} {own[0].variant}"
         parts.append(f"{place} {shares[0]:.1f} → {shares[1]:.1f} %")
     text = (
         "Share of test samples with confidence of at least .99, and their accuracy. Share before → "

@@ -60,6 +60,8 @@ def known(run: Run, table: dict[Any, Row], *rest: str) -> tuple[Row, str]:
         setting.append("1000 words")
     if s["dataset"] == "20newsgroups" and run.dataset != "20newsgroups-random":
         setting.append("random split without headers")
+    if run.variant != run.loss:
+        setting.append(f"not {run.variant.removeprefix(run.loss).strip()}")
     if s["dataset"] == "sst" and "300d" not in of_data.get("vectors", ""):
         setting.append("word vectors of 300 numbers, ours 100")
     return (row, ", ".join(setting)) if row else ({}, "")
@@ -192,7 +194,7 @@ def _order(runs: Sequence[Run], metric: str, stage: str, printed: dict[Key, Row]
     groups: dict[tuple[str, str, int], dict[str, list[Run]]] = {}
     for own in by_setting(runs).values():
         where = (own[0].dataset, own[0].network, own[0].settings["epochs"])
-        groups.setdefault(where, {}).setdefault(own[0].loss, own)
+        groups.setdefault(where, {}).setdefault(own[0].variant, own)
     parts = []
     for (data, network, _), by_loss in groups.items():
         if len(by_loss) < 2:

@@ -37,7 +37,7 @@ def overview(stored: Sequence[Run]) -> list[str]:
         if own[0].dataset.endswith("-headers"):
             continue
         by_loss = places.setdefault((own[0].dataset, own[0].network), {})
-        by_loss.setdefault(own[0].loss, own)
+        by_loss.setdefault(own[0].variant, own)
     lines = ["## The losses beside the paper's values"]
     for (data, network), by_loss in places.items():
         note = NOTES.get(data) or ("IE has ResNet-50" if network != "resnet50" else "")
@@ -46,7 +46,9 @@ def overview(stored: Sequence[Run]) -> list[str]:
         heads = [f"{name} | paper" for name, *_ in COLUMNS]
         lines += ["", "| loss | seeds | " + " | ".join(heads) + " |"]
         lines += ["|" + "---|" * (2 + 2 * len(heads))]
-        for loss in (k for k in ORDER if k in by_loss):
+        for loss in sorted(
+            by_loss, key=lambda k: (ORDER.index(k) if k in ORDER else len(ORDER), k)
+        ):
             own = by_loss[loss]
             cells = [c for column in COLUMNS for c in _cells(own, *column[1:])]
             lines.append(f"| {loss} | {len(own)} | " + " | ".join(cells) + " |")

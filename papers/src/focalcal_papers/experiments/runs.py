@@ -26,6 +26,8 @@ from focalcal.predictions import Predictions
 STAND_INS = ("blobs", "synthetic_images", "square_clusters")
 IMAGES = ("cifar10", "cifar100", "tiny_imagenet")
 TEXT = ("20newsgroups", "sst")
+TEXT_STRENGTH = 8
+"""IE's weight of MMCE on text."""
 RESAMPLES = 200
 SNAPSHOT = ("edges", "counts", "confidence_sums", "correct_sums")
 
@@ -73,6 +75,14 @@ class Run:
         return self.settings["loss"]
 
     @property
+    def variant(self) -> str:
+        """The loss, with settings that are not those of the papers."""
+        extra = dict(self.settings.get("loss_settings") or {})
+        if self.settings["dataset"] in TEXT and extra.get("strength") == TEXT_STRENGTH:
+            del extra["strength"]
+        return self.loss + "".join(f" {k} {v}" for k, v in sorted(extra.items()))
+
+    @property
     def gamma(self) -> float | None:
         """γ of a loss with one fixed γ: cross-entropy has 0."""
         if self.loss == "ce":
@@ -107,7 +117,7 @@ class Run:
 
     def _described(self, which: str | None) -> str:
         s = self.settings
-        text = f"{self.dataset} {self.network} {self.loss}, {s['epochs']} epochs"
+        text = f"{self.dataset} {self.network} {self.variant}, {s['epochs']} epochs"
         text += f", {which}" if which else ""
         if s["dataset"] not in IMAGES:
             length = (s.get("data_settings") or {}).get("length")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from focalcal_papers.experiments.runs import IMAGES, TEXT
+from focalcal_papers.experiments.runs import IMAGES, TEXT, TEXT_STRENGTH
 
 Settings = dict[str, Any]
 
@@ -89,7 +89,7 @@ def with_losses(base: Settings, losses: Iterable[str], **changes: Any) -> dict[s
     for loss in losses:
         settings = base | {"loss": loss} | changes
         if loss == "mmce" and settings["dataset"] in TEXT:
-            settings["loss_settings"] = {"strength": 8.0}
+            settings["loss_settings"] = {"strength": float(TEXT_STRENGTH)}
         found[f"{settings['dataset']}-{settings['model']}-{loss}"] = settings
     return found
 

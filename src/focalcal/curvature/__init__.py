@@ -29,7 +29,6 @@ from focalcal.curvature.norms import (
     weight_norms,
 )
 from focalcal.curvature.operators import HessianOperator, sum_over_processes
-from focalcal.curvature.penalty import curvature_penalty
 from focalcal.curvature.summary import CurvatureSummary, summarise_curvature
 from focalcal.curvature.trace import (
     TraceEstimate,
@@ -37,6 +36,7 @@ from focalcal.curvature.trace import (
     group_blocks,
     hessian_trace,
 )
+from focalcal.losses.penalty import curvature_penalty
 
 __all__ = [
     "CurvatureSummary",

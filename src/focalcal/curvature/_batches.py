@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from focalcal.errors import InputError
+from focalcal.losses import make_loss
 
 LossLike = str | Callable[[Tensor, Tensor], Tensor]
 Batch = tuple[Any, Tensor, Tensor | None]
@@ -21,8 +22,6 @@ def resolve_loss(loss: LossLike) -> Callable[[Tensor, Tensor], Tensor]:
         if not callable(loss):
             raise InputError(f"expected a loss name or a callable, got {type(loss).__name__}")
         return loss
-    from focalcal.losses import make_loss
-
     return make_loss(loss, reduction="none")
 
 

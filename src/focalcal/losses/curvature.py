@@ -8,9 +8,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from focalcal.curvature.penalty import curvature_penalty
 from focalcal.errors import InputError
 from focalcal.losses._base import Loss
+from focalcal.losses.penalty import curvature_penalty
 
 
 class CurvatureRegularizedLoss(Loss):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from focalcal.cli import _console, _inputs, _scale
+from focalcal.errors import InputError
 
 if TYPE_CHECKING:
     from focalcal.calibrators import Calibrator
@@ -26,6 +27,9 @@ def apply(
         Path, typer.Option("--output", "-o", help="File to write, or folder for several.")
     ],
     inputs: _inputs.Inputs,
+    by: Annotated[
+        str | None, typer.Option(help="Column that the calibrator was fitted by.")
+    ] = None,
     floor: _console.Floor = None,
     engine: _scale.EngineOption = None,
     scheduler: _scale.SchedulerOption = None,
@@ -33,8 +37,12 @@ def apply(
 ) -> None:
     """Write calibrated probabilities; all other columns and the order of the rows are kept."""
     from focalcal.calibrators import load
+    from focalcal.calibrators.by_slice import load_slices
 
     fitted = load(calibrator)
+    own = {} if by is None else load_slices(calibrator, by)
+    if by is not None and engine:
+        raise InputError("expected --by without an engine; apply the slices' files one by one")
     if _scale.wanted(file, engine, scheduler):
         settings = {"fitted": fitted, "output": output, "floor": floor, "inputs": inputs}
         rows = _scale.apply(file, engine, scheduler, **settings)
@@ -46,7 +54,12 @@ def apply(
     for path in files:
         target = output if len(files) == 1 else output / path.name
         found = inputs.load(path, labels_required=False, task=fitted.task, classes=names)
-        probs = fitted.predict_proba(found.predictions.as_logits(floor, zeros=True))
+        logits = found.predictions.as_logits(floor, zeros=True)
+        probs = fitted.predict_proba(logits)
+        if by is not None:
+            values = found.predictions.column(by).astype(str)
+            for value, other in own.items():
+                probs[values == value] = other.predict_proba(logits[values == value])
         found.save_calibrated(target, probs, step)
         rows += found.predictions.n
     _report(rows, fitted, output, json)

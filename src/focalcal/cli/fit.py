@@ -15,6 +15,7 @@ from focalcal.errors import FitWarning, InputError
 
 if TYPE_CHECKING:
     from focalcal.calibrators import Calibrator
+    from focalcal.predictions import Predictions
 
 
 EPILOG = f"Example: focalcal fit val.csv --method auto -o cal.json. {_inputs.LAYOUTS}"
@@ -36,6 +37,9 @@ def fit(
         list[str] | None,
         typer.Option("--set", help="Any setting of the method as name=value (value as JSON)."),
     ] = None,
+    by: Annotated[
+        str | None, typer.Option(help="Column: a temperature for each slice, if that helps.")
+    ] = None,
     floor: _console.Floor = None,
     engine: _scale.EngineOption = None,
     scheduler: _scale.SchedulerOption = None,
@@ -47,6 +51,8 @@ def fit(
     given = {"objective": objective, "search": search, "gamma": gamma}
     params: dict[str, Any] = {k: v for k, v in given.items() if v is not None}
     params |= dict(_parse(item) for item in setting or [])
+    if by is not None and (method != "temperature" or params or engine):
+        raise InputError("expected --by with the temperature method, no settings and no engine")
     if _scale.wanted(file, engine, scheduler):
         params["task"] = inputs.task
         settings = {"method": method, "floor": floor, "params": params}
@@ -59,6 +65,9 @@ def fit(
             _console.out().print(f"  {found.passes} passes over the files")
         return
     predictions = inputs.predictions(file)
+    if by is not None:
+        _fit_by(predictions, by, floor, output, json)
+        return
     calibrator = make(method, task=predictions.task, **params)
     logits = predictions.as_logits(floor, zeros=True)
     with _console.working(f"fitting {method}"), warnings.catch_warnings():
@@ -71,6 +80,36 @@ def fit(
         _console.print_json(_record(calibrator, output))
     else:
         _show(calibrator, output)
+
+
+def _fit_by(
+    predictions: Predictions, by: str, floor: float | None, output: Path, json: bool
+) -> None:
+    from focalcal.calibrators import by_slice
+
+    logits, labels = predictions.as_logits(floor), predictions.labels
+    with _console.working(f"fitting by {by}"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", FitWarning)
+        found = by_slice.fit_by(logits, labels, predictions.column(by))
+    for calibrator in (found.common, *found.slices.values()):
+        if predictions.class_names:
+            calibrator.class_names_ = predictions.class_names
+    files = by_slice.save_slices(found, output, by)
+    temperatures = {name: c.temperature_ for name, c in found.slices.items()}
+    if json:
+        record = {"files": list(map(str, files)), "common": found.common.temperature_}
+        record |= {"slices": temperatures, "gain": found.gain, "standard_error": found.error}
+        _console.print_json(record)
+        return
+    console = _console.out()
+    gain = f"{found.gain:.5f} ± {found.error:.5f} of held-out NLL"
+    if temperatures:
+        console.print(f"A temperature for each {by} helps, by {gain}:", markup=False)
+        for name, t in temperatures.items():
+            console.print(f"  {by}={name}: T = {t:.4g}", markup=False)
+    else:
+        console.print(f"One calibrator for all: slices change {gain}, within noise.", markup=False)
+    console.print(f"  T = {found.common.temperature_:.4g} for all others, saved to {output}")
 
 
 def _parse(item: str) -> tuple[str, Any]:

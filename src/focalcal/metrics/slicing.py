@@ -121,7 +121,7 @@ def evaluate_by(
         sample = Sample.read(labels[r], needs=NEEDS, bins=bins, threshold=threshold, **part)
         e = evaluate_sample(sample, resamples, 1 - (1 - level) / m, seed)
         # Holm's correction multiplies by up to m: so much finer must the p-value be.
-        null = consistency_values(sample, max(resamples, 1000, 100 * m), seed)
+        null = consistency_values(sample, max(resamples, 2000, 200 * m), seed)
         p = (1 + np.count_nonzero(null >= e.test.ece * (1 - 1e-12))) / (len(null) + 1)
         found.append(Slice(name, len(r), e.metrics, e.test.ece, float(null.mean()), float(p)))
     return SlicedEvaluation(tuple(holm(found)), level, least)

@@ -1,0 +1,148 @@
+"""A temperature for each slice, shrunk to the common one, if held-out samples say that it helps.
+
+Each slice has a file of its own beside that of the common calibrator, so that every file is an
+ordinary calibrator: `cal.json`, and `cal.country=PT.json` for the rows where country is PT.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import math
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote
+
+import numpy as np
+
+from focalcal._arrays import log_softmax, to_numpy, two_columns
+from focalcal.calibrators.base import Calibrator
+from focalcal.calibrators.temperature import TemperatureScaling
+from focalcal.errors import InputError
+
+LEAST = 100
+"""Samples that a slice must have for a temperature of its own."""
+
+
+@dataclasses.dataclass(frozen=True)
+class SliceFit:
+    """Calibrators by slice; gain: mean held-out NLL that they save against the common one.
+
+    slices is empty if the gain is not larger than its standard error: then one calibrator serves
+    all. Slices of fewer than 100 samples keep the common one.
+    """
+
+    common: TemperatureScaling
+    slices: dict[str, TemperatureScaling]
+    gain: float
+    error: float
+
+
+def fit_by(logits: Any, y: Any, values: Any, *, folds: int = 5, seed: int = 0) -> SliceFit:
+    """Temperatures of the slices of `values` (N,), if cross-validation says that they help.
+
+    ln T of a slice is shrunk to that of all samples by the share of its variance that is noise
+    (empirical Bayes). Held-out folds compare the shrunk temperatures with the common one.
+
+    >>> rng = np.random.default_rng(0)
+    >>> z = 2 * rng.normal(size=(4000, 3))
+    >>> country = np.repeat(["FI", "PT"], 2000)
+    >>> slope = np.where(country == "PT", 0.4, 1.0)[:, None]
+    >>> y = np.argmax(slope * z + rng.gumbel(size=z.shape), axis=1)
+    >>> found = fit_by(z, y, country)
+    >>> {name: round(c.temperature_, 1) for name, c in found.slices.items()}
+    {'FI': 1.0, 'PT': 2.5}
+
+    Efron & Morris 1975.
+    """
+    z, y = to_numpy(two_columns(logits)).astype(np.float64), to_numpy(y)
+    if np.shape(values) != (len(z),):
+        raise InputError(f"expected a column of shape ({len(z)},), got {np.shape(values)}")
+    names, index = np.unique(np.asarray(values).astype(str), return_inverse=True)
+    common = TemperatureScaling().fit(logits, y)
+    fold = np.random.default_rng(seed).permutation(len(z)) % folds
+    saved = np.zeros(len(z))
+    for k in range(folds):
+        rest, held = fold != k, fold == k
+        one, own = _log_temperatures(z[rest], y[rest], index[rest], len(names))
+        at = own[index[held]]
+        before = _losses(z[held], y[held], np.full(len(at), one))
+        saved[held] = before - _losses(z[held], y[held], at)
+    gain, error = float(saved.mean()), float(saved.std(ddof=1) / math.sqrt(len(z)))
+    slices = {}
+    if gain > error:
+        one, own = _log_temperatures(z, y, index, len(names))
+        slices = {
+            str(name): _with_temperature(common, math.exp(t))
+            for name, t in zip(names, own.tolist())
+            if t != one
+        }
+    return SliceFit(common, slices, gain, error)
+
+
+def _log_temperatures(
+    z: np.ndarray, y: np.ndarray, index: np.ndarray, m: int
+) -> tuple[float, np.ndarray]:
+    """ln T of all samples, and of each slice, shrunk to it."""
+    one = math.log(TemperatureScaling().fit(z, y).temperature_)
+    logs, noise = np.full(m, one), np.full(m, np.inf)
+    for i in range(m):
+        rows = index == i
+        if np.count_nonzero(rows) < LEAST:
+            continue
+        t = TemperatureScaling().fit(z[rows], y[rows]).temperature_
+        scaled = z[rows] / t
+        p = np.exp(log_softmax(scaled))
+        information = float((p * scaled**2).sum() - ((p * scaled).sum(axis=1) ** 2).sum())
+        if math.isfinite(t) and information > 0:
+            logs[i], noise[i] = math.log(t), 1 / information
+    own = np.isfinite(noise)
+    between = float(np.mean((logs[own] - one) ** 2 - noise[own])) if own.any() else 0.0
+    between = max(between, 0.0)
+    return one, one + (logs - one) * np.where(own, between / (between + noise), 0.0)
+
+
+def _losses(z: np.ndarray, y: np.ndarray, log_temperature: np.ndarray) -> np.ndarray:
+    return -log_softmax(z / np.exp(log_temperature)[:, None])[np.arange(len(y)), y]
+
+
+def _with_temperature(common: TemperatureScaling, t: float) -> TemperatureScaling:
+    made = copy.deepcopy(common)
+    made.temperature_ = t
+    return made
+
+
+def save_slices(found: SliceFit, path: Path, column: str) -> list[Path]:
+    """Write the common calibrator and those of the slices; files of earlier slices are removed."""
+    for old in _files(path, column):
+        old.unlink()
+    found.common.save(path)
+    written = [path]
+    for value, calibrator in found.slices.items():
+        written.append(path.with_name(f"{_stem(path, column)}{quote(value, safe=' ')}.json"))
+        calibrator.save(written[-1])
+    return written
+
+
+def load_slices(path: Path, column: str) -> dict[str, Calibrator]:
+    """The calibrators of the slices of a column, by value, beside the common file."""
+    from focalcal.calibrators import load
+
+    start = len(_stem(path, column))
+    found = {unquote(file.stem[start:]): load(file) for file in _files(path, column)}
+    if not found:
+        raise InputError(
+            f"expected files {_stem(path, column)}….json beside {path}, got none; fit with --by, "
+            "or apply without it"
+        )
+    return found
+
+
+def _stem(path: Path, column: str) -> str:
+    return f"{path.stem}.{quote(column, safe=' ')}="
+
+
+def _files(path: Path, column: str) -> list[Path]:
+    start = _stem(path, column)
+    files = path.parent.iterdir() if path.parent.is_dir() else ()
+    return sorted(f for f in files if f.name.startswith(start) and f.suffix == ".json")

@@ -1,0 +1,113 @@
+"""Temperatures by slice: only where held-out samples say that they help."""
+
+from __future__ import annotations
+
+import doctest
+import json
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from focalcal.calibrators import TemperatureScaling, by_slice, load
+from focalcal.calibrators.by_slice import fit_by
+from focalcal.cli import app
+from focalcal.errors import InputError
+from focalcal.metrics import nll
+from focalcal.predictions import Predictions
+
+
+def draw(rng, n, slope_of_pt):
+    country = rng.choice(["DE", "FI/x", "PT"], n)
+    z = 2 * rng.normal(size=(n, 3))
+    slope = np.where(country == "PT", slope_of_pt, 1.0)[:, None]
+    return z, np.argmax(slope * z + rng.gumbel(size=z.shape), axis=1), country
+
+
+def test_examples():
+    assert doctest.testmod(by_slice).failed == 0
+
+
+def test_slices_that_do_not_differ_get_one_calibrator(rng):
+    found = fit_by(*draw(rng, 1500, 1.0))
+    assert found.slices == {}
+    assert found.gain <= found.error
+
+
+def test_slices_that_differ_are_better_on_new_samples(rng):
+    found = fit_by(*draw(rng, 3000, 0.4))
+    assert found.slices["PT"].temperature_ > 1.8 > found.slices["DE"].temperature_
+    z, y, country = draw(rng, 5000, 0.4)
+    rows = country == "PT"
+    own = nll(y[rows], found.slices["PT"].predict_proba(z[rows]))
+    assert own < nll(y[rows], found.common.predict_proba(z[rows]))
+
+
+def test_temperatures_are_shrunk_towards_the_common_one(rng):
+    z, y, country = draw(rng, 900, 0.5)
+    found = fit_by(z, y, country)
+    rows = country == "PT"
+    alone = TemperatureScaling().fit(z[rows], y[rows]).temperature_
+    assert found.common.temperature_ < found.slices["PT"].temperature_ < alone
+
+
+def test_small_slices_keep_the_common_calibrator(rng):
+    z, y, country = draw(rng, 1500, 0.4)
+    country[:50] = "XX"
+    assert "XX" not in fit_by(z, y, country).slices
+
+
+def test_the_column_is_checked(rng):
+    z, y, country = draw(rng, 50, 1.0)
+    with pytest.raises(InputError, match=r"shape \(50,\)"):
+        fit_by(z, y, country[:9])
+
+
+def run(*arguments):
+    result = CliRunner().invoke(app, list(map(str, arguments)))
+    assert result.exit_code == 0, (result.output, result.exception)
+    return result.stdout
+
+
+def test_the_command_line_fits_and_applies_by_slice(rng, tmp_path):
+    z, y, country = draw(rng, 3000, 0.4)
+    Predictions(logits=z, labels=y, extra={"country": country}).save(tmp_path / "val.npz")
+    cal, out = tmp_path / "cal.json", tmp_path / "out.npz"
+    assert run("fit", tmp_path / "val.npz", "--by", "country", "-o", cal).startswith(
+        "A temperature for each country helps"
+    )
+    record = json.loads(run("fit", tmp_path / "val.npz", "--by", "country", "-o", cal, "--json"))
+    assert set(record["slices"]) == {"DE", "FI/x", "PT"}
+    assert (tmp_path / "cal.country=FI%2Fx.json").is_file()
+    run("apply", cal, tmp_path / "val.npz", "-o", out, "--by", "country")
+    probs = Predictions.load(out).probs
+    for value in ("PT", "FI/x"):
+        own = by_slice.load_slices(cal, "country")[value]
+        rows = country == value
+        np.testing.assert_allclose(probs[rows], own.predict_proba(z[rows]))
+    # Fitted again where nothing differs, the files of the slices are gone.
+    z, y, country = draw(rng, 1500, 1.0)
+    Predictions(logits=z, labels=y, extra={"country": country}).save(tmp_path / "same.npz")
+    out = run("fit", tmp_path / "same.npz", "--by", "country", "-o", cal)
+    assert out.startswith("One calibrator for all")
+    assert [f.name for f in tmp_path.glob("cal*.json")] == ["cal.json"]
+    assert load(cal).temperature_ == pytest.approx(1, abs=0.2)
+    result = CliRunner().invoke(
+        app, ["apply", str(cal), str(tmp_path / "val.npz"), "-o", "x.npz", "--by", "country"]
+    )
+    assert "beside" in str(result.exception)
+
+
+@pytest.mark.parametrize("extra", [["--method", "vector"], ["--engine", "stream"]])
+def test_only_temperatures_in_memory(tmp_path, extra):
+    arguments = ["fit", "val.npz", "--by", "country", "-o", str(tmp_path / "c.json"), *extra]
+    result = CliRunner().invoke(app, arguments)
+    assert "--by with the temperature method" in str(result.exception)
+
+
+def test_apply_by_slice_needs_no_engine(rng, tmp_path):
+    z, y, country = draw(rng, 1500, 0.4)
+    by_slice.save_slices(fit_by(z, y, country), tmp_path / "cal.json", "country")
+    arguments = ["x", "-o", "y", "--by", "country", "--engine", "dask"]
+    result = CliRunner().invoke(app, ["apply", str(tmp_path / "cal.json"), *arguments])
+    assert "without an engine" in str(result.exception)

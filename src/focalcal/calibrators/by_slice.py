@@ -59,19 +59,20 @@ def fit_by(logits: Any, y: Any, values: Any, *, folds: int = 5, seed: int = 0) -
     if np.shape(values) != (len(z),):
         raise InputError(f"expected a column of shape ({len(z)},), got {np.shape(values)}")
     names, index = np.unique(np.asarray(values).astype(str), return_inverse=True)
+    enough = np.bincount(index) >= LEAST
     common = TemperatureScaling().fit(logits, y)
     fold = np.random.default_rng(seed).permutation(len(z)) % folds
     saved = np.zeros(len(z))
     for k in range(folds):
         rest, held = fold != k, fold == k
-        one, own = _log_temperatures(z[rest], y[rest], index[rest], len(names))
+        one, own = _log_temperatures(z[rest], y[rest], index[rest], enough)
         at = own[index[held]]
         before = _losses(z[held], y[held], np.full(len(at), one))
         saved[held] = before - _losses(z[held], y[held], at)
     gain, error = float(saved.mean()), float(saved.std(ddof=1) / math.sqrt(len(z)))
     slices = {}
     if gain > error:
-        one, own = _log_temperatures(z, y, index, len(names))
+        one, own = _log_temperatures(z, y, index, enough)
         slices = {
             str(name): _with_temperature(common, math.exp(t))
             for name, t in zip(names, own.tolist())
@@ -81,15 +82,13 @@ def fit_by(logits: Any, y: Any, values: Any, *, folds: int = 5, seed: int = 0) -
 
 
 def _log_temperatures(
-    z: np.ndarray, y: np.ndarray, index: np.ndarray, m: int
+    z: np.ndarray, y: np.ndarray, index: np.ndarray, enough: np.ndarray
 ) -> tuple[float, np.ndarray]:
-    """ln T of all samples, and of each slice, shrunk to it."""
+    """ln T of all samples, and of each slice, shrunk to it; slices without enough keep it."""
     one = math.log(TemperatureScaling().fit(z, y).temperature_)
-    logs, noise = np.full(m, one), np.full(m, np.inf)
-    for i in range(m):
+    logs, noise = np.full(len(enough), one), np.full(len(enough), np.inf)
+    for i in np.flatnonzero(enough):
         rows = index == i
-        if np.count_nonzero(rows) < LEAST:
-            continue
         t = TemperatureScaling().fit(z[rows], y[rows]).temperature_
         scaled = z[rows] / t
         p = np.exp(log_softmax(scaled))

@@ -113,7 +113,7 @@ def _read(
         raise InputError(f"{path}: expected a single-label task, got multilabel")
     if fitted is None:
         return given.probabilities(), given
-    return fitted.predict_proba(given.as_logits(floor)), given
+    return fitted.predict_proba(given.as_logits(floor, zeros=True)), given
 
 
 def _batches(name: str, given: Any, by: str | None) -> Iterator[tuple[str, Any]]:

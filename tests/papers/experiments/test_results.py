@@ -291,7 +291,9 @@ def test_shortened_text_runs_are_not_passed_off_as_the_papers(store_path):
     short = dataclasses.replace(run, settings=run.settings | text, folder=None)
     assert short.label == "20newsgroups text_cnn ce, 10 epochs, seed 0, length 300"
     found = EXPERIMENTS["ie/table1"].analyse(Material("stored", (short,)))
-    assert {f.setting for f in found.findings} == {"50 epochs, 1000 words"}
+    assert {f.setting for f in found.findings} == {
+        "50 epochs, 1000 words, random split without headers"
+    }
 
 
 def test_psi_and_people_on_stored_runs(store_path, tmp_path):

@@ -130,7 +130,7 @@ def _cells(stored: Sequence[Run]) -> list[str]:
 
 def _names(results: Sequence[tuple[Experiment, Result | None]], pages: dict[str, str]) -> list[str]:
     lines = ["## Names", "", "Every name runs with `focalcal reproduce NAME`; all values are in"]
-    lines += ["[values.csv](reproduction/values.csv), all runs in [runs](reproduction/runs.md)."]
+    lines += ["`reproduction/values.csv`, all runs in [runs](reproduction/runs.md)."]
     if "open-questions.md" in pages:
         lines[-1] += " What the papers left open: [answers](reproduction/open-questions.md)."
     lines += ["", "| name | what | verdict |", "|---|---|---|"]

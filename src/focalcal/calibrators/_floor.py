@@ -11,12 +11,15 @@ import math
 import numpy as np
 
 from focalcal._arrays import Array, log_softmax, namespace, to_numpy
+from focalcal.calibrators._folds import fold_shares
 from focalcal.calibrators._newton import fit_inverse_temperature
 
 SHARES = (1e-3, 3e-3, 1e-2, 3e-2, 1e-1)
 """K·ε: the floors that are tried, as shares of a uniform distribution."""
 PRIOR = (-2.0, 2.0)
 """Mean and standard deviation of log₁₀(K·ε) before data are seen; no floor counts as −7."""
+ENOUGH = 2**20
+"""Logits that are enough to learn one number."""
 IMPOSSIBLE = 1e4
 """A logit of −∞ is one so far below the largest where no floor was learnt: its softmax is 0."""
 
@@ -42,6 +45,9 @@ def fit_floor(logits: Array, labels: Array, weights: Array | None) -> float:
     """
     z, y = to_numpy(logits), to_numpy(labels).astype(np.int64)
     w = None if weights is None else to_numpy(weights).astype(np.float64)
+    if z.size > 2 * ENOUGH:
+        few = fold_shares(z, y, np.ones(len(y)) if w is None else w, z.size // ENOUGH)[0] > 0
+        z, y, w = z[few], y[few], None if w is None else w[few]
     n, k = (float(len(y)) if w is None else float(w.sum())), z.shape[1]
     best, lowest = 0.0, np.inf
     if not np.isneginf(z).any():

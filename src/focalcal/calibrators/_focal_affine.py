@@ -306,4 +306,4 @@ class FocalAffine:
 
     def _map(self, block):
         k, n = self.x.shape
-        return map_blocks(block, n, max(1, _BLOCK // k))
+        return map_blocks(block, n, max(1, _BLOCK // k, min(128, 2**17 // k)))

@@ -32,6 +32,8 @@ FEW = 100
 """With fewer samples nothing is chosen: the strongest priors hold, without matrix."""
 MANY = 2**18
 """Elements of x past which one fold chooses the strengths, not all: so many choose well enough."""
+VERY_MANY = 2**21
+"""Elements past which a quarter is fitted, another scored, and the last curve sees one fold."""
 TOO_MANY = 2**24
 """Elements of x past which choosing costs too much: a strong prior holds, without matrix."""
 
@@ -112,6 +114,8 @@ class ShrunkenFit:
         return self._result(found, strength, held_out)
 
     def _fit_chosen(self, folds: int) -> Shrunken:
+        if self.model.x.size > VERY_MANY and len(self.shares) > 1:
+            return self._fit_from_parts()
         self.inside = [self.model.part(1 - share) for share in self.shares]
         self.outside = [self.model.part(share) for share in self.shares]
         best = self._choose(folds)
@@ -123,6 +127,16 @@ class ShrunkenFit:
         log_p = [part.log_proba(theta) for part, theta in zip(self.outside, thetas)]
         fold, rows = np.nonzero(self.shares > 0)
         held_out = HeldOut(rows, np.concatenate(log_p), self.shares[fold, rows])
+        return self._result(found, best.strength, held_out)
+
+    def _fit_from_parts(self) -> Shrunken:
+        share = self.shares[0]
+        self.inside, self.outside = [self.model.part(self.shares[1])], [self.model.part(share)]
+        best = self._choose(1)
+        found = self._minimise(self.model, best.thetas[0], best.strength, final=True)
+        without = self._minimise(self.model.part(1 - share), found.x, best.strength).x
+        rows = np.flatnonzero(share > 0)
+        held_out = HeldOut(rows, self.outside[0].log_proba(without), share[rows])
         return self._result(found, best.strength, held_out)
 
     def _result(

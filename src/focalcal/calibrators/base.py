@@ -218,7 +218,7 @@ class Calibrator(BaseEstimator):
                 f"expected logits for {self.n_classes_} classes, as fitted, "
                 f"got {logits.shape[1]}; refit or pass the matching logits"
             )
-        if self.floors != "never" and self.floor_ == 0 and has_zeros(logits):
+        if self.floor_ == 0 and has_zeros(logits):
             logits = finite(logits)
         return self._calibrated(logits)
 

@@ -109,15 +109,19 @@ def equal_mass_edges(x: Any, m: int, weights: Any = None) -> np.ndarray:
     if x.ndim != 1 or len(x) == 0:
         raise InputError(f"expected values of shape (N,) with N >= 1, got {x.shape}")
     if weights is None:
-        # The value of rank ⌈i·n/m⌉, in integers: a float product could land on either side.
-        ranks = (np.arange(1, m) * len(x) + m - 1) // m - 1
-        ranks = np.unique(np.maximum(ranks, 0))
-        inner = np.partition(x, ranks)[ranks] if len(ranks) else x[:0]
-        top = x.max()
-    else:
-        order = np.argsort(x, kind="stable")
-        inner = x[order][quantile_positions(np.cumsum(to_numpy(weights)[order], dtype=float), m)]
-        top = x[to_numpy(weights) > 0].max()
+        return _even_edges(np.sort(x), m)
+    order = np.argsort(x, kind="stable")
+    inner = x[order][quantile_positions(np.cumsum(to_numpy(weights)[order], dtype=float), m)]
+    return _edges_at(inner, x[to_numpy(weights) > 0].max())
+
+
+def _even_edges(ordered: np.ndarray, m: int) -> np.ndarray:
+    # The value of rank ⌈i·n/m⌉, in integers: a float product could land on either side.
+    ranks = (np.arange(1, m) * len(ordered) + m - 1) // m - 1
+    return _edges_at(ordered[np.maximum(ranks, 0)], ordered[-1])
+
+
+def _edges_at(inner: np.ndarray, top: float) -> np.ndarray:
     # A quantile at 0 still parts the zeros from the rest: the smallest number above 0 is its edge.
     inner = np.unique(np.maximum(inner.astype(np.float64), np.nextafter(0.0, 1.0)))
     return np.concatenate(([0.0], inner[inner < min(top, 1.0)], [1.0]))
@@ -129,6 +133,25 @@ def quantile_positions(cumulative: np.ndarray, m: int) -> np.ndarray:
     # Rounding in the running sum must not push a quantile past the sample that reaches it.
     targets = total * np.arange(1, m) / m * (1 - 1e-12)
     return np.minimum(np.searchsorted(cumulative, targets, side="left"), len(cumulative) - 1)
+
+
+def even_bins(x: np.ndarray, hits: np.ndarray, m: int, weights: np.ndarray | None) -> Bins:
+    """Samples x (N,) in bins of equal mass, of which those at the positions `hits` are correct.
+
+    One sort finds edges, counts and sums: few classes of many samples are correct.
+    """
+    if weights is not None:
+        correct = np.zeros(len(x), bool)
+        correct[hits] = True
+        return bin_samples(x, correct, equal_mass_edges(x, m, weights), weights)
+    ordered = np.sort(x)
+    edges = _even_edges(ordered, m)
+    near = edges[1:-1].astype(x.dtype)
+    starts = np.concatenate([[0], np.searchsorted(ordered, near, side="right"), [len(x)]])
+    running = np.concatenate([[0.0], np.cumsum(ordered, dtype=np.float64)])
+    correct = np.bincount(np.searchsorted(near, x[hits]), minlength=len(edges) - 1)
+    sums = np.diff(starts), np.diff(running[starts]), correct
+    return Bins(edges, *(np.asarray(v, np.float64) for v in sums))
 
 
 def bin_index(x: Array, edges: Any) -> Array:

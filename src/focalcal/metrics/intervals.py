@@ -44,6 +44,23 @@ def bootstrap_interval(
     return max(value - below, least), min(value + above, most)
 
 
+def proportion_interval(value: float, sample: Sample, level: float) -> tuple[float, float]:
+    """The interval of a share of all samples (Wilson 1927): it holds up near 0 and 1."""
+    return _wilson(value, sample.total, level)
+
+
+def high_proportion_interval(value: float, sample: Sample, level: float) -> tuple[float, float]:
+    """The same for a share of the samples of high confidence."""
+    return _wilson(value, float(sample.stats().sums["high"].sum()), level)
+
+
+def _wilson(share: float, n: float, level: float) -> tuple[float, float]:
+    z = NormalDist().inv_cdf((1 + level) / 2)
+    middle = (share + z**2 / (2 * n)) / (1 + z**2 / n)
+    reach = z * math.sqrt(share * (1 - share) / n + (z / (2 * n)) ** 2) / (1 + z**2 / n)
+    return max(min(middle - reach, share), 0.0), min(max(middle + reach, share), 1.0)
+
+
 def class_error_interval(part: str) -> Callable[[float, Sample, float], tuple[float, float]]:
     """The interval of (1/K) Σ_k Σ_b |g_kb|, g the sum of p − 1[y=k] over a cell, divided by n.
 
@@ -62,6 +79,8 @@ def class_error_interval(part: str) -> Callable[[float, Sample, float], tuple[fl
         slope = np.where(s > 0, _mean_slope(x), np.sign(d))
         linear = cells.variance(slope / k, np.zeros_like(slope))
         folded = np.sum(s**2 * np.maximum(_absolute_variance(x) - slope**2, 0)) / k**2
+        # |g| of classes that share samples are correlated by ρ², ρ = −1/(K−1) on average.
+        folded *= k / (k - 1) if k > 1 else 1.0
         reach = NormalDist().inv_cdf((1 + level) / 2) * math.sqrt(linear / n + folded)
 
         def mean(t: float) -> float:
@@ -79,8 +98,8 @@ def calibration_interval(value: float, sample: Sample, level: float) -> tuple[fl
 
     Debiased value ± z·standard error (delta method for δ, χ² for the noise), extended to the value.
     """
-    estimate, reach = _squared(sample, level)
     scale = _scale(sample)
+    estimate, reach, _ = _squared(sample, level)
     low, high = scale * (estimate - reach), scale * (estimate + reach)
     return max(min(low, value), 0.0), min(max(high, value), 2.0)
 
@@ -88,15 +107,16 @@ def calibration_interval(value: float, sample: Sample, level: float) -> tuple[fl
 def refinement_interval(value: float, sample: Sample, level: float) -> tuple[float, float]:
     """The interval of the Brier score less its calibration part, which takes too much off it."""
     scale = _scale(sample)
-    bias = value - sample.stats().mean("brier") + scale * _squared(sample, level)[0]
-    _, reach = _squared(sample, level, losses=sample.values["brier"] / scale)
-    middle = value - bias
+    _, reach, bias = _squared(sample, level, losses=sample.values["brier"] / scale)
+    middle = value + scale * bias
     low, high = middle - scale * reach, middle + scale * reach
     return max(min(low, value), 0.0), min(max(high, value), 2.0)
 
 
-def _squared(sample: Sample, level: float, losses: np.ndarray | None = None) -> tuple[float, float]:
-    """Debiased Σ (n_kb/n)·gap², and the half-width of its interval (or of losses less it)."""
+def _squared(
+    sample: Sample, level: float, losses: np.ndarray | None = None
+) -> tuple[float, float, float]:
+    """Debiased Σ (n_kb/n)·gap², the half-width of its interval (of losses less it), its bias."""
     cells, n = _Cells(sample, "classes"), sample.total
     share = cells.counts / n
     gap = _bins.ratio_or_zero(cells.shrunk, share)
@@ -104,7 +124,8 @@ def _squared(sample: Sample, level: float, losses: np.ndarray | None = None) -> 
     plug_in = float(_bins.ratio_or_zero(cells.gap**2, share).sum())
     variance = cells.variance(2 * gap, -(gap**2), losses) / n + 2 * float((noise**2).sum())
     reach = NormalDist().inv_cdf((1 + level) / 2) * math.sqrt(variance)
-    return plug_in - float(noise.sum()), reach
+    bias = float(noise.sum())
+    return plug_in - bias, reach, bias
 
 
 class _Cells:

@@ -168,14 +168,10 @@ class Sample:
         Above `GROUPS` distinct confidences, neighbours that share a bin are joined for the metrics
         of order: a resample's value then moves far less than its spread.
         """
-        right = counts * self._sorted["correct"]
-        wrong = counts - right
-        sums = {
-            name: np.stack([wrong @ v, right @ v], axis=-1)
-            for name, v in self._sorted.items()
-            if name in self.values
-        }
+        found = (counts @ self._products).reshape(len(counts), 2, -1)
+        sums = {name: found[..., i] for i, name in enumerate(self.values)}
         g = self._groups
+        right = counts * self._sorted["correct"]
         weights, hits = (np.add.reduceat(v, g.starts, axis=1) for v in (counts, right))
         top = (np.add.reduceat(v, g.bins, axis=1) for v in (weights, weights * g.confidence, hits))
         return CalibrationStats(
@@ -190,6 +186,14 @@ class Sample:
     def _sorted(self) -> dict[str, np.ndarray]:
         columns = self.values | {"correct": self.correct, "confidence": self.confidence}
         return {name: v[self.order].astype(np.float64) for name, v in columns.items()}
+
+    @cached_property
+    def _products(self) -> np.ndarray:
+        """What counts of sorted samples are multiplied by, (N, 2·S): values of wrong, of right."""
+        values = [self._sorted[name] for name in self.values]
+        right = self._sorted["correct"]
+        parts = [v * group for group in (1 - right, right) for v in values]
+        return np.stack(parts, axis=1) if parts else np.zeros((self.n, 0))
 
     @cached_property
     def _groups(self) -> _Groups:
@@ -239,13 +243,15 @@ class EvenBins:
     ) -> EvenBins:
         k = probs.shape[1]
         tables, edges = np.zeros((3, k, m)), np.full((k, m - 1), np.inf)
+        by_label = np.argsort(labels, kind="stable")
+        ends = np.searchsorted(labels[by_label], np.arange(k + 1))
 
         def some(classes: slice) -> None:
-            for j in range(classes.start, classes.stop):
-                p = np.ascontiguousarray(probs[:, j])
-                own = _bins.equal_mass_edges(p, m, weights)
-                edges[j, : len(own) - 2] = own[1:-1]
-                b = _bins.bin_samples(p, labels == j, own, weights)
+            columns = np.ascontiguousarray(probs[:, classes].T)
+            for j, p in enumerate(columns, classes.start):
+                mine = by_label[ends[j] : ends[j + 1]]
+                b = _bins.even_bins(p, mine, m, weights)
+                edges[j, : len(b) - 1] = b.edges[1:-1]
                 for table, part in zip(tables, (b.counts, b.confidence_sums, b.correct_sums)):
                     table[j, : len(b)] = part
 

@@ -9,7 +9,11 @@ import numpy as np
 
 from focalcal import bins as _bins
 from focalcal.metrics.declare import metric
-from focalcal.metrics.intervals import calibration_interval, refinement_interval
+from focalcal.metrics.intervals import (
+    calibration_interval,
+    proportion_interval,
+    refinement_interval,
+)
 from focalcal.metrics.sample import Sample
 from focalcal.stats import CalibrationStats
 
@@ -53,7 +57,7 @@ class CorrectnessSplit:
     wrong: GroupMeans
 
 
-@metric("accuracy", better="higher")
+@metric("accuracy", better="higher", interval=proportion_interval)
 def accuracy(s: CalibrationStats) -> Any:
     """Share of samples whose most probable class is the label (the first of equal ones).
 
@@ -63,7 +67,7 @@ def accuracy(s: CalibrationStats) -> Any:
     return s.top.correct_sums.sum(axis=-1) / s.total
 
 
-@metric("error rate", show="")
+@metric("error rate", show="", interval=proportion_interval)
 def error(s: CalibrationStats) -> Any:
     """1 − accuracy.
 

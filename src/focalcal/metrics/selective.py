@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from focalcal.metrics.declare import metric
+from focalcal.metrics.intervals import high_proportion_interval, proportion_interval
 from focalcal.metrics.sample import Sample
 from focalcal.ordered import Ordered
 from focalcal.stats import CalibrationStats, ratio
@@ -55,7 +56,13 @@ def _path_bound(s: CalibrationStats) -> float:
     return float((stray * step).sum() / o.total)
 
 
-@metric("share of confidence ≥ 99 %", better="", needs=("sums",), show="terminal")
+@metric(
+    "share of confidence ≥ 99 %",
+    better="",
+    needs=("sums",),
+    interval=proportion_interval,
+    show="terminal",
+)
 def high_confidence_share(s: CalibrationStats) -> Any:
     """Share of samples with at least the threshold confidence, 99 % unless told.
 
@@ -65,7 +72,14 @@ def high_confidence_share(s: CalibrationStats) -> Any:
     return s.mean("high")
 
 
-@metric("accuracy of those", better="higher", needs=("sums",), within="high", show="terminal")
+@metric(
+    "accuracy of those",
+    better="higher",
+    needs=("sums",),
+    interval=high_proportion_interval,
+    within="high",
+    show="terminal",
+)
 def high_confidence_accuracy(s: CalibrationStats) -> Any:
     """Accuracy of the samples with at least the threshold confidence.
 

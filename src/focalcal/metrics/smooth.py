@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,6 @@ from focalcal.metrics.declare import metric
 from focalcal.ordered import Ordered
 from focalcal.stats import CalibrationStats
 
-_FIRST_GRID = 1 << 10
 _LAST_GRID = 1 << 16
 _CELLS_PER_BANDWIDTH = 8
 
@@ -43,15 +43,15 @@ def smooth_ece(s: CalibrationStats) -> Any:
 
     Błasiok & Nakkiran 2023, Def. 5 and Eq. 3.
     """
-    return smooth(s.ordered, steps=16 if s.ordered.weights.ndim > 1 else 26)
+    many = s.ordered.weights.ndim > 1  # resamples need no more digits than their spread has
+    return smooth(s.ordered, steps=10, grid=256) if many else smooth(s.ordered)
 
 
-def smooth(o: Ordered, steps: int = 26) -> np.ndarray:
-    """The smooth error of each row of weights, to within 2^−steps."""
+def smooth(o: Ordered, steps: int = 26, grid: int = 1 << 10) -> np.ndarray:
+    """The smooth error of each row of weights, by so many bisections, first on so coarse a grid."""
     excess, total = o.excess, o.total[..., None]
     if not excess.any():
         return np.zeros(excess.shape[:-1])
-    grid = _FIRST_GRID
     while True:
         sigma = _fixed_point(_deposit(o.confidence, excess / total, grid), steps)
         if grid >= _LAST_GRID or np.median(sigma) >= _CELLS_PER_BANDWIDTH / grid:
@@ -65,8 +65,6 @@ def _deposit(position: np.ndarray, mass: np.ndarray, grid: int) -> np.ndarray:
     Each mass is shared between the two nearest cell centres; dividing by the transform of that
     triangle takes its blur off again.
     """
-    from scipy.fft import dct
-
     x = position * grid - 0.5
     left = np.floor(x).astype(np.intp)
     right_share = x - left
@@ -76,19 +74,17 @@ def _deposit(position: np.ndarray, mass: np.ndarray, grid: int) -> np.ndarray:
     for row, out in zip(rows, cells):
         out[:] = np.bincount(left, weights=row * (1 - right_share), minlength=grid)
         out += np.bincount(right, weights=row * right_share, minlength=grid)
-    coefficients = dct(cells, axis=-1) / np.sinc(np.arange(grid) / (2 * grid)) ** 2
+    coefficients = _cosine(cells) / np.sinc(np.arange(grid) / (2 * grid)) ** 2
     return coefficients.reshape(*mass.shape[:-1], grid)
 
 
 def _fixed_point(coefficients: np.ndarray, steps: int) -> np.ndarray:
     """The σ with smECE_σ = σ by bisection, then one linear step inside the last bracket."""
-    from scipy.fft import idct
-
     grid = coefficients.shape[-1]
     decay = -0.5 * (np.pi * np.arange(grid)) ** 2
 
     def rest(sigma: np.ndarray) -> np.ndarray:
-        smoothed = idct(coefficients * np.exp(decay * sigma[..., None] ** 2), axis=-1)
+        smoothed = _inverse_cosine(coefficients * np.exp(decay * sigma[..., None] ** 2))
         return np.abs(smoothed).sum(axis=-1) - sigma
 
     low = np.zeros(coefficients.shape[:-1])
@@ -101,3 +97,20 @@ def _fixed_point(coefficients: np.ndarray, steps: int) -> np.ndarray:
         low, at_low = np.where(up, middle, low), np.where(up, value, at_low)
         high, at_high = np.where(up, high, middle), np.where(up, at_high, value)
     return low + (high - low) * at_low / (at_low - at_high)
+
+
+def _cosine(x: np.ndarray) -> np.ndarray:
+    """2 Σ_n x_n cos(πk(2n+1)/2N), the cosine transform of the last axis."""
+    n = x.shape[-1]
+    return 2 * (np.fft.rfft(x, 2 * n)[..., :n] * np.conj(_turn(n))).real
+
+
+def _inverse_cosine(c: np.ndarray) -> np.ndarray:
+    """What `_cosine` made c of."""
+    n = c.shape[-1]
+    return np.fft.irfft(c * _turn(n), 2 * n)[..., :n]
+
+
+@cache
+def _turn(n: int) -> np.ndarray:
+    return np.exp(0.5j * np.pi * np.arange(n) / n)

@@ -3,10 +3,12 @@
     python benchmarks/scale.py                    # 1e8 × 10: 4.3 GB in a temporary folder
     python benchmarks/scale.py --rows 10000000    # a tenth
     python benchmarks/scale.py --engine dask      # on a local Dask cluster
+    python benchmarks/scale.py --layout columns   # one column per class instead of a list
     python benchmarks/scale.py --cold             # from the disk each time
     python benchmarks/scale.py --json scale.json
 
-Goals: each pass at no less than half the speed of reading, peak memory under 2 GB, few passes.
+Goals: evaluation at 0.55 of the speed of reading for lists and 0.45 for one column per class (which
+is read twice as fast), peak memory under 1 GB, few passes.
 
 Reading means: pyarrow decodes the same two columns of every row group into memory
 (`read_row_group`), on as many threads as the passes use, and drops them. Files are as pyarrow
@@ -50,20 +52,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, default=10**8)
     parser.add_argument("--engine", choices=["stream", "dask"], default="stream")
+    parser.add_argument("--layout", choices=["list", "columns"], default="list")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--cold", action="store_true", help="drop the files from memory each time")
     parser.add_argument("--folder", help="where to put the files (default: a temporary folder)")
     parser.add_argument("--json", metavar="FILE", help="also write the numbers as JSON")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=args.folder) as folder:
-        results = measure(Path(folder), args.rows, args.engine, args.rounds, args.cold)
+        results = measure(Path(folder), args.rows, args.engine, args.rounds, args.cold, args.layout)
     if args.json:
         from focalcal._files import write_text
 
         write_text(args.json, json.dumps({"provenance": provenance(), **results}, indent=2))
 
 
-def generate(folder: Path, rows: int) -> int:
+def generate(folder: Path, rows: int, layout: str) -> int:
     """Over-confident logits in float32 whose best temperature is 2; returns the bytes written."""
     rng = np.random.default_rng(0)
     # One block of noise is used with many scales and class orders: the generator must not be
@@ -79,7 +82,10 @@ def generate(folder: Path, rows: int) -> int:
             order = rng.permutation(CLASSES)
             z = (3 + 0.2 * rng.normal()) * noise[:n][:, order]
             y = np.argmax(z / 2 + np.roll(gumbel, rng.integers(GROUP), axis=0)[:n], axis=1)
-            table = pyarrow.table({"logits": numpy_to_column(z), "labels": y.astype(np.int32)})
+            values = {"logits": numpy_to_column(z)}
+            if layout == "columns":
+                values = {f"logits_{k}": np.ascontiguousarray(z[:, k]) for k in range(CLASSES)}
+            table = pyarrow.table(values | {"labels": y.astype(np.int32)})
             writer = writer or pq.ParquetWriter(path, table.schema)
             writer.write_table(table)
         writer.close()
@@ -113,15 +119,19 @@ def passes_of(source: scale.Source, engine: scale.Engine) -> dict[str, Callable[
 
     return {
         "read": lambda: read_only(source),
-        "evaluate": lambda: run(partial(partition_statistics, bins=15), merge=merge_statistics),
+        "evaluate": lambda: run(
+            partial(partition_statistics, bins=15, quick=True, sums={}), merge=merge_statistics
+        ),
         "temperature, first": lambda: sums(first_sums),
         "temperature": lambda: sums(sums_at),
     }
 
 
-def measure(folder: Path, rows: int, name: str, rounds: int, cold: bool) -> dict[str, Any]:
+def measure(
+    folder: Path, rows: int, name: str, rounds: int, cold: bool, layout: str
+) -> dict[str, Any]:
     start = time.perf_counter()
-    size = generate(folder, rows)
+    size = generate(folder, rows, layout)
     print(
         f"{rows:,} × {CLASSES} predictions, {size / 1e9:.2f} GB of parquet, "
         f"written in {time.perf_counter() - start:.0f} s; {available_cores()} cores, {name}, "
@@ -159,9 +169,9 @@ def measure(folder: Path, rows: int, name: str, rounds: int, cold: bool) -> dict
         f"  ECE = {result['ece'].value:.6f}, equal-mass {result['adaptive_ece'].value:.6f} "
         f"± {result['adaptive_ece'].error_bound:.1e}, in 1 pass"
     )
-    print(f"  peak memory {peak.bytes / 1e9:.2f} GB (goal 2), load {os.getloadavg()[0]:.1f}")
+    print(f"  peak memory {peak.bytes / 1e9:.2f} GB (goal 1), load {os.getloadavg()[0]:.1f}")
     return {
-        "rows": rows, "bytes": size, "engine": name, "cores": available_cores(),
+        "rows": rows, "layout": layout, "bytes": size, "engine": name, "cores": available_cores(),
         "compression": "snappy", "cache": "cold" if cold else "warm", "seconds": seconds,
         "processor_seconds": processor if name == "stream" else None, "fit_seconds": whole,
         "passes": fitted.passes, "temperature": fitted.calibrator.temperature_,

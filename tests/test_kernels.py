@@ -12,7 +12,7 @@ import pytest
 from focalcal import bins, kernels, metrics
 from focalcal.columns import read
 from focalcal.metrics.sample import Sample
-from focalcal.ordered import fine_edges, fine_table
+from focalcal.ordered import add_cells, fine_edges
 
 pytest.importorskip("numba")
 
@@ -33,10 +33,15 @@ def test_bins_bit_for_bit(m, kind, rng):
     edges = bins.equal_width_edges(m)
     x = near_edges(edges, kind, rng)
     hit, w = rng.random(len(x)) < x, rng.random(len(x))
-    one, other = (bins.bin_table(x, hit, edges, w, quick) for quick in (False, True))
+    one, other = (
+        bins.add_samples(np.zeros((3, m)), x, hit, edges, w, quick) for quick in (False, True)
+    )
     np.testing.assert_allclose(other, one, rtol=1e-13, atol=1e-13)
     uneven = bins.equal_mass_edges(x, m)
-    one, other = (bins.bin_table(x, hit, uneven, w, quick) for quick in (False, True))
+    table = np.zeros((3, len(uneven) - 1))
+    one, other = (
+        bins.add_samples(table.copy(), x, hit, uneven, w, quick) for quick in (False, True)
+    )
     np.testing.assert_allclose(other, one, rtol=1e-13, atol=1e-13)
 
 
@@ -45,7 +50,8 @@ def test_cells_bit_for_bit(kind, rng):
     x = np.concatenate([near_edges(fine_edges(), kind, rng), 1 - rng.random(500) ** 20])
     x = x.astype(kind)
     hit, w = rng.random(len(x)) < x, np.ones(len(x))
-    one, other = (fine_table(x, hit, w, quick) for quick in (False, True))
+    table = np.zeros((3, len(fine_edges()) - 1))
+    one, other = (add_cells(table.copy(), x, hit, w, quick) for quick in (False, True))
     np.testing.assert_array_equal(other[0], one[0])
     np.testing.assert_array_equal(other[2], one[2])
     np.testing.assert_allclose(other[1], one[1], rtol=1e-13)
@@ -56,7 +62,8 @@ def test_class_bins(kind, rng):
     p = rng.dirichlet(np.full(6, 0.2), 500).astype(kind)
     p[:3] = np.eye(6)[:3]
     y, w, edges = rng.integers(-1, 6, 500), rng.random(500), bins.equal_width_edges(15)
-    one, other = (bins.class_table(y, p, edges, w, quick) for quick in (False, True))
+    table = np.zeros((3, 6, 15))
+    one, other = (bins.add_columns(table.copy(), y, p, edges, w, quick) for quick in (False, True))
     np.testing.assert_allclose(other, one, rtol=1e-13, atol=1e-13)
 
 

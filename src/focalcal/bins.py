@@ -188,12 +188,13 @@ def bin_samples(confidence: Any, correct: Any, edges: Any, weights: Any = None) 
     x, hit = _wide(to_numpy(confidence)), to_numpy(correct) != 0
     edges = np.asarray(to_numpy(edges), dtype=np.float64)
     w = None if weights is None else to_numpy(weights).astype(np.float64, copy=False)
+    empty = np.zeros((3, len(edges) - 1))
     if not kernels.fast(4 * len(x)):
-        return Bins(edges, *bin_table(x, hit, edges, w, False))
+        return Bins(edges, *add_samples(empty, x, hit, edges, w, False))
 
     def block(rows: slice) -> np.ndarray:
         own = np.ones(rows.stop - rows.start) if w is None else w[rows]
-        return bin_table(x[rows], hit[rows], edges, own, True)
+        return add_samples(empty.copy(), x[rows], hit[rows], edges, own, True)
 
     return Bins(edges, *np.sum(map_blocks(block, len(x), _BLOCK), axis=0))
 
@@ -215,34 +216,35 @@ def bin_columns(labels: Any, probs: Any, edges: Any, weights: Any = None) -> Bin
     quick = kernels.fast(p.size) and even
 
     def block(rows: slice) -> np.ndarray:
-        return class_table(y[rows], p[rows], edges, w[rows], quick)
+        table = np.zeros((3, p.shape[1], len(edges) - 1))
+        return add_columns(table, y[rows], p[rows], edges, w[rows], quick)
 
     parts = map_blocks(block, len(p), max(_BLOCK // p.shape[1], 64))
     return Bins(edges, *np.sum(parts, axis=0))
 
 
-def bin_table(
-    x: np.ndarray, hit: np.ndarray, edges: np.ndarray, w: np.ndarray | None, quick: bool
+def add_samples(
+    table: np.ndarray, x: np.ndarray, hit: np.ndarray, edges: np.ndarray, w: Any, quick: bool
 ) -> np.ndarray:
-    """The sums (3, M) of `bin_samples` for one block of samples."""
+    """Add the sums of `bin_samples` for one block of samples to a table (3, M)."""
     near = edges.astype(x.dtype)
     if not quick:
-        return kernels.bins_of(x, hit, w, near)
-    table = np.zeros((3, len(edges) - 1))
+        table += kernels.bins_of(x, hit, w, near)
+        return table
     loop = kernels.bins_loop if kernels.is_even(edges) else kernels.search_bins_loop
     loop(x, hit, w, near, table)
     return table
 
 
-def class_table(
-    y: np.ndarray, p: np.ndarray, edges: np.ndarray, w: np.ndarray, quick: bool
+def add_columns(
+    table: np.ndarray, y: np.ndarray, p: np.ndarray, edges: np.ndarray, w: Any, quick: bool
 ) -> np.ndarray:
-    """The sums (3, K, M) of `bin_columns` for one block of samples."""
+    """Add the sums of `bin_columns` for one block of samples to a table (3, K, M)."""
     near = edges.astype(p.dtype)
-    if not quick:
-        return kernels.class_bins_of(p, y, w, near)
-    table = np.zeros((3, p.shape[1], len(edges) - 1))
-    kernels.class_bins_loop(p, y, w, near, table)
+    if quick:
+        kernels.class_bins_loop(p, y, w, near, table)
+    else:
+        table += kernels.class_bins_of(p, y, w, near)
     return table
 
 

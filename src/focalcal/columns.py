@@ -25,6 +25,8 @@ from focalcal.errors import InputError
 
 BLOCK = 1 << 16
 """Numbers of a block: it stays in cache from the logits to the last sum."""
+RUN = 16
+"""Blocks that are added to one set of tables."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -158,9 +160,15 @@ def read(
 
 
 def map_columns(data: Input, function: Any, scores: bool = True) -> list[Any]:
-    """`function(columns, rows)` of blocks of rows, results in order."""
+    """`function(blocks)` of runs of rows, results in order; blocks: (columns, rows) in turn."""
     size = max(BLOCK // data.n_classes, 64)
-    return map_blocks(lambda rows: function(data.columns(rows, scores), rows), len(data), size)
+
+    def run(rows: slice) -> Any:
+        parts = range(rows.start, rows.stop, size)
+        blocks = (slice(start, min(start + size, rows.stop)) for start in parts)
+        return function((data.columns(block, scores), block) for block in blocks)
+
+    return map_blocks(run, len(data), RUN * size)
 
 
 def _make(

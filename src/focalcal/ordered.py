@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from functools import cache
+from typing import Any
 
 import numpy as np
 
@@ -138,14 +139,14 @@ def _starts() -> tuple[np.ndarray, np.ndarray]:
     )
 
 
-def fine_table(
-    confidence: np.ndarray, correct: np.ndarray, weights: np.ndarray, quick: bool
+def add_cells(
+    table: np.ndarray, confidence: np.ndarray, correct: np.ndarray, weights: Any, quick: bool
 ) -> np.ndarray:
-    """Sums (3, cells) of samples in the cells of `fine_edges`."""
+    """Add the sums of samples in the cells of `fine_edges` to a table (3, cells)."""
     edges = fine_edges()
     if not quick:
-        return kernels.bins_of(confidence.astype(np.float64), correct, weights, edges)
-    table = np.zeros((3, len(edges) - 1))
+        table += kernels.bins_of(confidence.astype(np.float64), correct, weights, edges)
+        return table
     odds = kernels.log_odds(confidence)
     kernels.cells_loop(confidence, odds, correct, weights, edges, *_starts(), _MAX_LOGIT, table)
     return table

@@ -7,7 +7,7 @@ serves a data set in memory, a stream, the workers of a cluster and the resample
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, Self
@@ -19,7 +19,7 @@ from focalcal._checks import check_whole
 from focalcal.bins import Bins
 from focalcal.columns import Columns, Input, map_columns, read
 from focalcal.errors import InputError
-from focalcal.ordered import Ordered, fine_edges, fine_table
+from focalcal.ordered import Ordered, add_cells, fine_edges
 
 SETTINGS = ("n_classes", "bins", "threshold", "kind")
 TABLES = ("top", "classes", "fine")
@@ -118,15 +118,22 @@ class CalibrationStats:
                 f"CalibrationStats, got {given} of kind {data.kind!r}"
             )
 
-        def block(c: Columns, rows: slice) -> tuple[Any, ...]:
-            w = np.ones(len(c)) if data.weights is None else data.weights[rows]
-            sums = {name: split_sum(f(c, self.threshold), c.correct, w) for name, f in SUMS.items()}
-            top = _bins.bin_table(c.confidence, c.correct, self.top.edges, w, data.quick)
-            classes = _bins.class_table(c.labels, c.probs, self.top.edges, w, data.quick)
-            return sums, top, classes, fine_table(c.confidence, c.correct, w, data.quick)
+        edges, quick = self.top.edges, data.quick
 
-        sums, *tables = zip(*map_columns(data, block))
-        self.sums = {k: v + np.sum([s[k] for s in sums], axis=0) for k, v in self.sums.items()}
+        def run(blocks: Iterator[tuple[Columns, slice]]) -> tuple[Any, ...]:
+            sums = np.zeros((len(SUMS), 2))
+            top, classes, fine = (np.zeros((3, *b.counts.shape)) for b in self.tables().values())
+            for c, rows in blocks:
+                w = np.ones(len(c)) if data.weights is None else data.weights[rows]
+                sums += split_sums(c, self.threshold, w)
+                _bins.add_samples(top, c.confidence, c.correct, edges, w, quick)
+                _bins.add_columns(classes, c.labels, c.probs, edges, w, quick)
+                add_cells(fine, c.confidence, c.correct, w, quick)
+            return sums, top, classes, fine
+
+        sums, *tables = zip(*map_columns(data, run))
+        added = zip(SUMS, np.sum(sums, axis=0))
+        self.sums = {name: self.sums[name] + value for name, value in added}
         for name, parts in zip(TABLES, tables):
             held = getattr(self, name)
             setattr(self, name, held + Bins(held.edges, *np.sum(parts, axis=0)))
@@ -235,10 +242,14 @@ class CalibrationStats:
         return {"top": self.top, "classes": self.classes, "fine": self.cells()}
 
 
-def split_sum(values: np.ndarray, correct: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Weighted sums over wrong and over right samples, (2,)."""
-    right = weights * correct
-    return np.array([values @ (weights - right), values @ right])
+def split_sums(c: Columns, threshold: float, weights: np.ndarray) -> np.ndarray:
+    """Weighted sums of every name of `SUMS` over wrong and over right samples, (S, 2)."""
+    right = weights * c.correct
+    groups = np.stack([weights - right, right], axis=1)
+    values = np.empty((len(SUMS), len(c)))
+    for row, function in zip(values, SUMS.values()):
+        row[:] = function(c, threshold)
+    return values @ groups
 
 
 def ratio(top: Any, bottom: Any) -> np.ndarray:

@@ -14,7 +14,7 @@ from focalcal._blocks import map_blocks
 from focalcal.bins import Bins
 from focalcal.columns import Columns, Input, map_columns, read
 from focalcal.ordered import Ordered, bin_starts, group_starts, in_order
-from focalcal.stats import SUMS, CalibrationStats, at_least, check_threshold, split_sum
+from focalcal.stats import SUMS, CalibrationStats, at_least, check_threshold
 
 GROUPS = 2048
 """Resamples join neighbours in order of confidence into about so many groups."""
@@ -72,23 +72,26 @@ class Sample:
         bins, threshold = _bins.check_bins(bins), check_threshold(threshold)
         edges, sums = _bins.equal_width_edges(bins), "sums" in needs
         n, k, keep = len(data), data.n_classes, "even" in needs
-        probs = np.empty((n, k), _float_type(data.values)) if keep and data.logits else None
+        probs = np.empty((n, k), _float_type(data.values)) if keep else None
 
-        def block(c: Columns, rows: slice) -> tuple[Any, ...]:
-            values = {name: f(c, threshold) for name, f in SUMS.items()} if sums else {}
-            if probs is not None:
-                probs[rows] = c.probs
-            w = np.ones(len(c)) if data.weights is None else data.weights[rows]
-            table = None
-            if "classes" in needs:
-                table = _bins.class_table(c.labels, c.probs, edges, w, data.quick)
-            return c.confidence, c.correct, values, table, c.labels, c.probs if keep else None
+        kind = _float_type(data.values)
+        confidence, correct, labels = np.empty(n, kind), np.empty(n, bool), np.empty(n, np.intp)
+        values = {name: np.empty(n) for name in (SUMS if sums else ())}
 
-        parts = list(zip(*map_columns(data, block, scores=sums)))
-        confidence, correct, labels = (np.concatenate(parts[i]) for i in (0, 1, 4))
-        values = {name: np.concatenate([v[name] for v in parts[2]]) for name in parts[2][0]}
-        if keep and probs is None:
-            probs = np.concatenate(parts[5])
+        def run(blocks: Iterator[tuple[Columns, slice]]) -> np.ndarray:
+            table = np.zeros((3, k, bins))
+            for c, rows in blocks:
+                confidence[rows], correct[rows], labels[rows] = c.confidence, c.correct, c.labels
+                for name, column in values.items():
+                    column[rows] = SUMS[name](c, threshold)
+                if probs is not None:
+                    probs[rows] = c.probs
+                if "classes" in needs:
+                    w = np.ones(len(c)) if data.weights is None else data.weights[rows]
+                    _bins.add_columns(table, c.labels, c.probs, edges, w, data.quick)
+            return table
+
+        tables = map_columns(data, run, scores=sums)
         made = cls(
             confidence=confidence,
             correct=correct,
@@ -98,7 +101,7 @@ class Sample:
             kind=data.kind,
             bins=bins,
             threshold=threshold,
-            classes=Bins(edges, *np.sum(parts[3], axis=0)) if "classes" in needs else None,
+            classes=Bins(edges, *np.sum(tables, axis=0)) if "classes" in needs else None,
             labels=labels if keep else None,
             probs=probs,
         )
@@ -135,7 +138,8 @@ class Sample:
     def stats(self) -> CalibrationStats:
         """The statistics of the samples as they are, exact in everything."""
         w = np.ones(self.n) if self.weights is None else self.weights
-        sums = {name: split_sum(v, self.correct, w) for name, v in self.values.items()}
+        right = w * self.correct
+        sums = {n: np.array([v @ (w - right), v @ right]) for n, v in self.values.items()}
         edges = _bins.equal_width_edges(self.bins)
         return CalibrationStats(
             **self._settings(),

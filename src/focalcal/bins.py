@@ -189,7 +189,7 @@ def bin_samples(confidence: Any, correct: Any, edges: Any, weights: Any = None) 
     edges = np.asarray(to_numpy(edges), dtype=np.float64)
     w = None if weights is None else to_numpy(weights).astype(np.float64, copy=False)
     empty = np.zeros((3, len(edges) - 1))
-    if not kernels.fast(4 * len(x)):
+    if not kernels.fast(8 * len(x)):
         return Bins(edges, *add_samples(empty, x, hit, edges, w, False))
 
     def block(rows: slice) -> np.ndarray:

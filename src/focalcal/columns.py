@@ -54,7 +54,8 @@ class Columns:
 class Input:
     """Checked predictions: values (N, K) on one device, labels (N,) there, weights (N,) or None.
 
-    kind: "classes", "binary" (one column was given) or "event"; logits: what the values are.
+    kind: "classes", "binary" (one column was given) or "event"; logits: what the values are; top:
+    confidence and correctness, if checking found them; table: the sums of their bins.
     """
 
     values: Array
@@ -64,6 +65,7 @@ class Input:
     logits: bool
     quick: bool
     top: tuple[np.ndarray, np.ndarray] | None = None
+    table: np.ndarray | None = None
 
     def __len__(self) -> int:
         return int(self.values.shape[0])
@@ -129,12 +131,14 @@ def read(
     confidence: Any = None,
     sample_weight: Any = None,
     quick: bool | None = None,
+    edges: np.ndarray | None = None,
 ) -> Input:
     """Check predictions of one of the three kinds, once.
 
     y_true: (N,) labels, or 0/1 for an event; exactly one of y_prob, logits and confidence (the
-    forecast of an event, (N,)); quick: whether compiled loops are used (by size if None). `y_true`
-    may also be a `Predictions`, which was checked when it was made.
+    forecast of an event, (N,)); quick: whether compiled loops are used (by size if None); edges: of
+    equally wide bins, to count confidences while they are in cache. `y_true` may also be a
+    `Predictions`, which was checked when it was made.
     """
     if y_true is not None and hasattr(y_true, "as_logits"):
         return _of_predictions(y_true, sample_weight, quick)
@@ -151,11 +155,11 @@ def read(
     values = _prepare(y_prob)
     fast = kernels.fast(values.size) if quick is None and isinstance(values, np.ndarray) else quick
     if fast and _is_plain(values):
-        found = _checked_top(values, y_true)
+        found = _checked_top(values, y_true, edges if sample_weight is None else None)
         if found is not None:
-            y, *top = found
+            y, *top, table = found
             weights = _weights(sample_weight, len(y))
-            return Input(values, y, weights, "classes", False, True, tuple(top))
+            return Input(values, y, weights, "classes", False, True, tuple(top), table)
     return _make(check_probs(values), y_true, sample_weight, False, quick)
 
 
@@ -232,8 +236,8 @@ def _event_columns(c: np.ndarray, happened: np.ndarray) -> Columns:
     )
 
 
-def _checked_top(p: np.ndarray, y_true: Any) -> tuple[np.ndarray, ...] | None:
-    """Labels, confidence and correctness in one pass; None if anything is wrong with them."""
+def _checked_top(p: np.ndarray, y_true: Any, edges: np.ndarray | None) -> tuple[Any, ...] | None:
+    """Labels, confidence, correctness and their bins in one pass; None if anything is wrong."""
     y = to_numpy(as_array(y_true))
     if y.shape != (len(p),) or y.dtype.kind not in "iu":
         return None
@@ -241,11 +245,19 @@ def _checked_top(p: np.ndarray, y_true: Any) -> tuple[np.ndarray, ...] | None:
     tolerance = SUM_TOLERANCE[p.dtype.name]
     y = y.astype(np.intp, copy=False)
 
-    def block(rows: slice) -> bool:
-        return kernels.top_label_loop(p[rows], y[rows], tolerance, confidence[rows], correct[rows])
+    def block(rows: slice) -> np.ndarray | None:
+        c, right = confidence[rows], correct[rows]
+        if not kernels.top_label_loop(p[rows], y[rows], tolerance, c, right):
+            return None
+        table = np.zeros((3, 0 if edges is None else len(edges) - 1))
+        if edges is not None:
+            kernels.bins_loop(c, right, np.ones(len(c)), edges.astype(c.dtype), table)
+        return table
 
-    fine = map_blocks(block, len(p), max(BLOCK * 4 // p.shape[1], 64))
-    return (y, confidence, correct) if all(fine) else None
+    tables = map_blocks(block, len(p), max(BLOCK * 8 // p.shape[1], 64))
+    if any(table is None for table in tables):
+        return None
+    return y, confidence, correct, None if edges is None else np.sum(tables, axis=0)
 
 
 def _is_plain(x: Array) -> bool:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from focalcal.bins import equal_width_edges
 from focalcal.columns import read
 from focalcal.stats import SUMS, CalibrationStats
 
@@ -133,6 +134,7 @@ def metric(
                 logits=logits,
                 confidence=confidence,
                 sample_weight=sample_weight,
+                edges=equal_width_edges(bins),
             )
             stats = Sample.of(data, own.needs, bins=bins, threshold=threshold).stats()
             return float(own.of(stats))

@@ -26,7 +26,7 @@ class Sample:
 
     values: (N,) for each name of `SUMS`, empty if only the top label was asked for; classes, even:
     bins (K, M) of each class's probability, equally wide and of equal mass; probs: (N, K), kept for
-    the intervals of class-wise errors.
+    the intervals of class-wise errors; table: sums (3, M) of the bins, where checking counted them.
     """
 
     confidence: np.ndarray
@@ -41,6 +41,7 @@ class Sample:
     even: EvenBins | None = None
     labels: np.ndarray | None = None
     probs: np.ndarray | None = None
+    table: np.ndarray | None = None
 
     @classmethod
     def read(
@@ -72,6 +73,9 @@ class Sample:
         bins, threshold = _bins.check_bins(bins), check_threshold(threshold)
         edges, sums = _bins.equal_width_edges(bins), "sums" in needs
         n, k, keep = len(data), data.n_classes, "even" in needs
+        settings = {"n_classes": k, "kind": data.kind, "bins": bins, "threshold": threshold}
+        if data.table is not None and not {"sums", "classes", "even"} & set(needs):
+            return cls(*data.top, {}, data.weights, **settings, table=data.table)
         probs = np.empty((n, k), _float_type(data.values)) if keep else None
 
         kind = _float_type(data.values)
@@ -97,10 +101,7 @@ class Sample:
             correct=correct,
             values=values,
             weights=data.weights,
-            n_classes=k,
-            kind=data.kind,
-            bins=bins,
-            threshold=threshold,
+            **settings,
             classes=Bins(edges, *np.sum(tables, axis=0)) if "classes" in needs else None,
             labels=labels if keep else None,
             probs=probs,
@@ -140,16 +141,21 @@ class Sample:
         w = np.ones(self.n) if self.weights is None else self.weights
         right = w * self.correct
         sums = {n: np.array([v @ (w - right), v @ right]) for n, v in self.values.items()}
-        edges = _bins.equal_width_edges(self.bins)
         return CalibrationStats(
             **self._settings(),
             n=self.n,
             sums=sums or None,
-            top=_bins.bin_samples(self.confidence, self.correct, edges, self.weights),
+            top=self._top(),
             classes=self.classes,
             exact=partial(in_order, self.confidence, self.correct, self.weights),
             even=None if self.even is None else self.even.bins,
         )
+
+    def _top(self) -> Bins:
+        edges = _bins.equal_width_edges(self.bins)
+        if self.table is not None:
+            return Bins(edges, *self.table)
+        return _bins.bin_samples(self.confidence, self.correct, edges, self.weights)
 
     def take(self, rows: Any) -> Self:
         """The samples of some rows (indices or a mask), without class-wise counts."""
@@ -164,6 +170,7 @@ class Sample:
             even=None,
             labels=None,
             probs=None,
+            table=None,
         )
 
     def resampled(self, counts: np.ndarray) -> CalibrationStats:

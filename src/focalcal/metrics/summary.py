@@ -105,7 +105,7 @@ def evaluate(
     task: "multilabel" takes y_true (N, L) of zeros and ones and predictions of that shape, and
     gives the mean over the labels with each label in `labels`; see `evaluate_labels`.
     sample_weight: (N,), how many samples each stands for; resamples: default 1000, fewer (at
-    least 200) for more than 50,000 samples; level: coverage of the intervals; progress: called
+    least 200) for more than 10,000 samples; level: coverage of the intervals; progress: called
     with the fraction done.
 
     >>> e = evaluate([0, 1, 1, 0], [[0.8, 0.2], [0.3, 0.7], [0.6, 0.4], [0.9, 0.1]], resamples=50)
@@ -135,7 +135,7 @@ def evaluate(
         sample_weight=sample_weight,
     )
     if resamples is None:
-        resamples = min(1000, max(200, 50_000_000 // sample.n))
+        resamples = min(1000, max(200, 10_000_000 // sample.n))
     return evaluate_sample(sample, check_resamples(resamples), level, seed, progress)
 
 

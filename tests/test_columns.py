@@ -151,4 +151,4 @@ def test_predictions_need_labels_of_one_task():
         metrics.evaluate(Predictions(logits=np.zeros((2, 3))))
     labels = np.zeros((2, 3), int)
     with pytest.raises(InputError, match="multilabel"):
-        metrics.evaluate(Predictions(logits=np.zeros((2, 3)), labels=labels, task="multilabel"))
+        metrics.ece(Predictions(logits=np.zeros((2, 3)), labels=labels, task="multilabel"))

@@ -155,7 +155,7 @@ def fit_inverse_temperature(logits: Array, labels: Array, weights: Array | None)
     try:
         # Squares of logits outside these decades leave the range of float32.
         if unit == 0 or 1e-9 < unit < 1e9:
-            return _not_warmer(_fit((logits, labels, weights)), logits, labels, weights)
+            return _clamp_separable(_fit((logits, labels, weights)), logits, labels, weights)
     except OverflowError:
         unit = float(xp.max(xp.abs(logits)))
     # In float64 the squares of the small logits beside such large ones do not vanish.
@@ -163,10 +163,10 @@ def fit_inverse_temperature(logits: Array, labels: Array, weights: Array | None)
     if best.kind == "flat":
         return best
     best = dataclasses.replace(best, beta=best.beta / unit)
-    return _not_warmer(best, logits, labels, weights)
+    return _clamp_separable(best, logits, labels, weights)
 
 
-def _not_warmer(best: Optimum, logits: Array, labels: Array, weights: Array | None) -> Optimum:
+def _clamp_separable(best: Optimum, logits: Array, labels: Array, weights: Array | None) -> Optimum:
     """Where colder is always better, T = 1 is better than a T that few huge logits have raised."""
     if best.kind != "separable" or best.beta >= 1:
         return best

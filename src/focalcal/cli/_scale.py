@@ -52,7 +52,7 @@ def _holds_answers(folder: Path) -> bool:
 def opened(
     file: Path, engine: str | None, scheduler: str | None, **keys: Any
 ) -> Iterator[tuple[Source, Engine]]:
-    """The files and the engine; bad files are said before a cluster is started."""
+    """The files and the engine; bad files are reported before a cluster is started."""
     from focalcal.scale import Source, open_engine
 
     source = Source.open(str(file), **keys)

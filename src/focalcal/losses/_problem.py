@@ -275,7 +275,7 @@ def can_fuse(logits: Tensor, labels: Tensor) -> bool:
 
 
 def is_plain(tensor: Tensor) -> bool:
-    """Whether it is a tensor with memory of its own, and not one of the classes that pretend."""
+    """Whether it is a tensor with memory of its own, not a Tensor subclass."""
     return type(tensor) is Tensor or type(tensor) is Parameter
 
 

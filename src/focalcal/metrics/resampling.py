@@ -71,7 +71,7 @@ def resample(
     seed: int,
     progress: Callable[[int], None] | None = None,
 ) -> Values:
-    """Bootstrap values of the named metrics; `progress` hears the number of new resamples."""
+    """Bootstrap values of the named metrics; `progress` is called with the new resamples."""
     names = check_names(names)
 
     def chunk(rows: slice) -> Values:

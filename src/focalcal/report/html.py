@@ -272,7 +272,7 @@ _SECTIONS = (
     ("landscape", "γ and T", _landscape),
     ("risk", "Risk and coverage", _risk),
     ("slices", "Slices", _slices),
-    ("wrong", "Most wrongly sure", _wrong),
+    ("wrong", "Most confident errors", _wrong),
     ("deploy", "Deploy", _deploy),
     ("data", "Data", _data),
 )

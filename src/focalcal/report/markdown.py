@@ -64,7 +64,7 @@ def _model(report: ReportData, model: ModelReport) -> list[str]:
     ]
     if wrong:
         parts += [
-            "### Most wrongly sure",
+            "### Most confident errors",
             _table(("row", "predicted", "true", "confidence before", "after"), wrong),
         ]
     return parts

@@ -118,7 +118,7 @@ class DaskEngine:
         """Leave the cluster; one started here is stopped."""
         for part in (getattr(self, "client", None), self._cluster):
             if part is not None:
-                # A scheduler that is already gone cannot be said goodbye to.
+                # Closing is best effort: the scheduler may be gone.
                 with contextlib.suppress(OSError, TimeoutError):
                     part.close(timeout=5)
 

@@ -45,10 +45,14 @@ def curvature(
     ] = None,
     density: Annotated[bool, typer.Option("--density", help="Spectral density.")] = False,
     split: Annotated[str, typer.Option(help="train, calibration or test.")] = "test",
-    samples: Annotated[int, typer.Option(help="First so many samples; 0 is all.")] = 1000,
-    batch: Annotated[int, typer.Option(help="Samples at a time.")] = 250,
+    samples: Annotated[
+        int, typer.Option(help="Number of samples, from the first; 0 is all.")
+    ] = 1000,
+    batch: Annotated[int, typer.Option(help="Batch size.")] = 250,
     rtol: Annotated[float, typer.Option(help="Relative standard error of the trace.")] = 0.05,
-    max_probes: Annotated[int, typer.Option(help="Most products for the trace.")] = 300,
+    max_probes: Annotated[
+        int, typer.Option(help="Largest number of products for the trace.")
+    ] = 300,
     figure: Annotated[
         Path | None, typer.Option(help="Draw the spectrum here (.png, .svg, .pdf).")
     ] = None,

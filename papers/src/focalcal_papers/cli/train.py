@@ -45,7 +45,7 @@ def train(
         Path | None, typer.Option(help="Run folder; with several recipes their parent.")
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 ...")] = "auto",
-    parallel: Annotated[int, typer.Option(help="So many runs side by side.")] = 1,
+    parallel: Annotated[int, typer.Option(help="Number of runs side by side.")] = 1,
     mps: Annotated[
         bool, typer.Option("--mps", help="Let parallel runs share the GPU (NVIDIA MPS).")
     ] = False,

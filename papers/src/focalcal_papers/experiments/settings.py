@@ -46,7 +46,7 @@ PUBLISHED: Settings = {
 """IE's CIFAR recipe (the rest are the defaults of `TrainConfig`): summed loss clipped at 2."""
 
 LITE: Settings = PUBLISHED | {"model": "resnet18", "epochs": 30, "checkpoint_every": 10}
-"""Minutes on one GPU: a smaller network for fewer epochs, said so in every table."""
+"""Minutes on one GPU: a smaller network for fewer epochs, marked in every table."""
 
 TINY: Settings = PUBLISHED | {
     "dataset": "tiny_imagenet",
@@ -75,7 +75,7 @@ SST: Settings = WORDS | {
     "weight_decay": 1e-4,
 }
 WHOLE_EPOCHS = 100
-"""From so many epochs on images a run is compared with the papers'."""
+"""From this many epochs a run on images is compared with the papers'."""
 BASES = {"smoke": SMOKE, "lite": LITE, "paper": PUBLISHED}
 
 

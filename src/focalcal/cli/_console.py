@@ -55,15 +55,17 @@ def is_quiet() -> bool:
     return _QUIET.get()
 
 
-LogitsKey = Annotated[str | None, typer.Option(help="Array or column of logits.")]
-ProbsKey = Annotated[str | None, typer.Option(help="Array or column of probabilities.")]
-LabelsKey = Annotated[str | None, typer.Option(help="Array or column of labels.")]
 Floor = Annotated[float | None, typer.Option(help="Smallest probability, for files with zeros.")]
 
 
 def out() -> Console:
     """Standard output; rich drops colours by itself off a terminal and where NO_COLOR is set."""
     return Console(highlight=False, quiet=is_quiet())
+
+
+def p_text(p: float) -> str:
+    """A p-value for people: "p = .031", or "p < .001" where fewer digits are known."""
+    return "p < .001" if p < 0.001 else f"p = {p:.3f}".replace("0.", ".")
 
 
 def print_json(record: Any) -> None:

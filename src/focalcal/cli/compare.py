@@ -81,14 +81,10 @@ def verdict(found: Comparison) -> str:
 
     m, d = METRICS[HEADLINE], found[HEADLINE]
     values = f"{m.title} {m.text(d.first)} → {m.text(d.second)}"
-    p = "" if math.isnan(d.p_value) else f", {p_text(d.p_value)}"
+    p = "" if math.isnan(d.p_value) else f", {_console.p_text(d.p_value)}"
     if not d.better:
         return f"The two cannot be told apart: {values}{p}, {found.n:,} samples."
     return f"The {d.better} is better: {values}{p}, {found.n:,} samples."
-
-
-def p_text(p: float) -> str:
-    return "p < .001" if p < 0.001 else f"p = {p:.3f}".replace("0.", ".")
 
 
 def _table(found: Comparison, first: str, second: str) -> Table:
@@ -113,7 +109,7 @@ def _table(found: Comparison, first: str, second: str) -> Table:
             change,
             ""
             if math.isnan(d.p_value)
-            else p_text(d.p_value).removeprefix("p ").removeprefix("= "),
+            else _console.p_text(d.p_value).removeprefix("p ").removeprefix("= "),
             (d.better or "differ") if told else "–",
         )
     return table

@@ -85,7 +85,7 @@ def verdict(result: Evaluation) -> str:
     test = result.test
     chance = (
         f"chance alone would give an ECE of about {percent(test.expected_ece)}, "
-        f"{p_text(test.p_value)}"
+        f"{_console.p_text(test.p_value)}"
     )
     if test.p_value >= 0.05:
         return f"No sign of miscalibration: ECE {percent(test.ece)}; {chance}."
@@ -122,13 +122,8 @@ def labels_table(result: Evaluation) -> Table:
     for name, part in result.labels.items():
         cells = [m.text(part[m.name].value) for m in by_name if m.name in columns]
         gap = f"{100 * part['confidence_gap'].value:+.2f} points"
-        table.add_row(Text(name), *cells, gap, p_text(part.test.p_value))
+        table.add_row(Text(name), *cells, gap, _console.p_text(part.test.p_value))
     return table
-
-
-def p_text(p: float) -> str:
-    """A p-value for people: "p = 0.03", or "p < .001" where fewer digits are known."""
-    return "p < .001" if p < 0.001 else f"p = {p:.2g}"
 
 
 def shown(values: dict[str, Any]) -> list[tuple[Metric, Any]]:

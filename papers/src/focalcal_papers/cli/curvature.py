@@ -20,7 +20,7 @@ FIGURES = (".pdf", ".png", ".svg")
 
 
 def register(app: typer.Typer) -> None:
-    app.command()(curvature)
+    app.command(epilog="Example: focalcal curvature RUN --trace --top 5")(curvature)
 
 
 def curvature(

@@ -13,7 +13,7 @@ from focalcal.errors import MissingExtraError
 
 
 def register(app: typer.Typer) -> None:
-    app.command()(predict)
+    app.command(epilog="Example: focalcal predict RUN -o test.npz")(predict)
 
 
 def predict(

@@ -17,7 +17,7 @@ RESULTS = Path("results")
 
 
 def register(app: typer.Typer) -> None:
-    app.command()(reproduce)
+    app.command(epilog="Example: focalcal reproduce fts/fig1")(reproduce)
 
 
 def reproduce(

@@ -11,7 +11,7 @@ from focalcal.cli import _console
 
 
 def register(app: typer.Typer) -> None:
-    app.command()(theory)
+    app.command(epilog="Example: focalcal theory -o theory.html")(theory)
 
 
 def theory(

@@ -12,7 +12,7 @@ from focalcal.errors import InputError, MissingExtraError
 
 
 def register(app: typer.Typer) -> None:
-    app.command()(train)
+    app.command(epilog="Example: focalcal train fashion-mnist-mlp --data FOLDER --loss fl-3")(train)
 
 
 def train(

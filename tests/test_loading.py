@@ -1,0 +1,267 @@
+"""People's files, the unhappy ways: every refusal says what is there and what to do."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import sys
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from focalcal import loading
+from focalcal._formats import read_table, write_table
+from focalcal._formats.roles import Keys
+from focalcal.errors import FileFormatError, InputError, MissingExtraError
+from focalcal.predictions import Predictions, concatenate
+
+Z = np.array([[2.0, 0.0, -1.0], [0.5, 0.25, 3.0], [-1.0, 1.0, 0.0]])
+Y = np.array([0, 2, 1])
+NAMES = ("low", "medium", "high")
+
+
+def frame(**more) -> pd.DataFrame:
+    return pd.DataFrame({f"z_{name}": Z[:, j] for j, name in enumerate(NAMES)} | more)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, r"if z_… are probabilities, pass --probs-prefix z_ \(or --logits-prefix\)"),
+        ({"logits_prefix": "q_"}, "columns that begin with 'q_', got z_low, z_medium, z_high"),
+        ({"logits": "z_low,nothing"}, "expected 'nothing'"),
+        ({"logits_prefix": "z_", "probs": "z_low"}, "got --probs and --logits-prefix"),
+        ({"logits_prefix": "z_", "labels": "truth"}, "expected 'truth'"),
+        ({"logits_prefix": "z_", "ids": "nr"}, "expected the ids 'nr'"),
+        ({"logits_prefix": "z_", "classes": "abc"}, "the classes a, b, c, got low, medium, high"),
+        ({"logits_prefix": "z_", "labels_required": True}, "name the column with --labels"),
+    ],
+)
+def test_columns_that_cannot_be_found(options, message):
+    with pytest.raises((FileFormatError, InputError), match=message):
+        Predictions.from_frame(frame(), **({"labels_required": False} | options))
+
+
+def test_no_columns_share_a_beginning():
+    with pytest.raises(FileFormatError, match="name them with --probs a,b,c or --logits a,b,c"):
+        Predictions.from_frame(pd.DataFrame({"a": [1.0], "b": [2.0]}))
+
+
+def test_named_columns_follow_the_order_of_the_classes():
+    labels = ["low", "high", "medium"]
+    given = frame(label=labels, logits_time=[1.0, 2.0, 3.0])
+    order = ("high", "low", "medium")
+    p = Predictions.from_frame(given, logits_prefix="z_", classes=order)
+    assert [p.class_names[i] for i in p.labels] == labels
+    np.testing.assert_array_equal(p.logits, Z[:, [2, 0, 1]])
+    assert p.column("logits_time").tolist() == [1, 2, 3]
+
+
+def test_a_list_of_columns_names_its_classes():
+    p = Predictions.from_frame(frame(y=Y), logits=["z_high", "z_low", "z_medium"])
+    assert p.class_names == ("high", "low", "medium")
+    renamed = Predictions.from_frame(frame(y=Y), logits=list(frame()), classes="abc")
+    assert renamed.class_names == ("a", "b", "c")
+    plain = pd.DataFrame({"cat": Z[:, 0], "dog": Z[:, 1], "y": [0, 1, 0]})
+    assert Predictions.from_frame(plain, logits="cat,dog").class_names == ("cat", "dog")
+    one = Predictions.from_frame(plain, logits="dog")
+    assert (one.n_classes, one.class_names) == (2, None)
+
+
+def test_numbered_columns_leave_others_alone():
+    given = pd.DataFrame({f"logits_{j}": Z[:, j] for j in range(3)} | {"logits_max": 1.0, "y": Y})
+    p = Predictions.from_frame(given)
+    np.testing.assert_array_equal(p.logits, Z)
+    assert list(p.extra) == ["logits_max"]
+
+
+def test_one_hot_labels_are_class_labels(tmp_path):
+    np.savez(tmp_path / "p.npz", logits=Z, labels=np.eye(3)[Y])
+    p = Predictions.load(tmp_path / "p.npz")
+    assert p.task == "auto"
+    np.testing.assert_array_equal(p.labels, Y)
+    np.savez(tmp_path / "p.npz", logits=Z, labels=Y[:, None])
+    np.testing.assert_array_equal(Predictions.load(tmp_path / "p.npz").labels, Y)
+
+
+def test_class_names_beside_the_arrays(tmp_path):
+    np.savez(tmp_path / "p.npz", logits=Z[:2], labels=[0, 2], class_names=np.array(NAMES))
+    assert Predictions.load(tmp_path / "p.npz").class_names == NAMES
+    torch.save(
+        {"logits": torch.tensor(Z), "y": Y.tolist(), "class_names": NAMES}, tmp_path / "p.pt"
+    )
+    p = Predictions.load(tmp_path / "p.pt")
+    assert p.class_names == NAMES
+    np.testing.assert_array_equal(p.labels, Y)
+
+
+def test_bytes_are_texts(tmp_path):
+    np.savez(tmp_path / "p.npz", logits=Z, labels=np.array([b"low", b"high", b"medium"]))
+    np.testing.assert_array_equal(Predictions.load(tmp_path / "p.npz", classes=NAMES).labels, Y)
+
+
+def test_npy_files(tmp_path):
+    np.save(tmp_path / "a_probs.npy", np.full((3, 2), 0.5))
+    with pytest.raises(FileFormatError, match="expected 'labels'"):
+        Predictions.load(tmp_path / "a_probs.npy")
+    np.save(tmp_path / "truth.npy", Y % 2)
+    for where in (str(tmp_path / "truth.npy"), "truth.npy"):
+        p = Predictions.load(tmp_path / "a_probs.npy", labels_key=where)
+        np.testing.assert_array_equal(p.labels, Y % 2)
+    with pytest.raises(FileFormatError, match="check the path of the labels"):
+        Predictions.load(tmp_path / "a_probs.npy", labels_key="nowhere.npy")
+    np.save(tmp_path / "model.npy", Z)
+    with pytest.raises(FileFormatError, match="got model"):
+        Predictions.load(tmp_path / "model.npy")
+    p = Predictions.load(tmp_path / "model.npy", logits_key="model", labels_required=False)
+    np.testing.assert_array_equal(p.logits, Z)
+    np.savez(tmp_path / "p.npz", logits=np.float64(1))
+    with pytest.raises(FileFormatError, match="value for each sample"):
+        Predictions.load(tmp_path / "p.npz", labels_required=False)
+
+
+class Bomb:
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.path),)
+
+
+def test_pt_files_never_run_code(tmp_path):
+    torch.save({"logits": Bomb(tmp_path / "ran")}, tmp_path / "p.pt")
+    with pytest.raises(FileFormatError, match="not a file of tensors"):
+        read_table(tmp_path / "p.pt")
+    assert not (tmp_path / "ran").exists()
+    torch.save([1, 2], tmp_path / "p.pt")
+    with pytest.raises(FileFormatError, match="dict of tensors, got list"):
+        read_table(tmp_path / "p.pt")
+    torch.save(torch.tensor(Z), tmp_path / "logits.pt")
+    assert Predictions.load(tmp_path / "logits.pt", labels_required=False).n == 3
+
+
+def test_pt_without_torch(tmp_path, monkeypatch):
+    (tmp_path / "p.pt").write_bytes(b"x")
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(MissingExtraError, match=r"focalcal\[torch\]"):
+        read_table(tmp_path / "p.pt")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"logits": [1, 2]}\n{oops\n', "line 2 is not JSON"),
+        ("[1]\n", "expected an object in line 1, got list"),
+        ("\n", "has no rows"),
+        ('{"logits": [1, 2], "y": 0}\n{"logits": [1], "y": 0}\n', "length 2, as in row 0, got 1"),
+        ('{"logits": [1, 2], "y": 0}\n{"logits": 3, "y": 0}\n', "got 3 at row 1"),
+        ('{"logits": [1, "x"], "y": 0}\n', "lists of numbers, got another at row 0"),
+        ('{"logits": [1, 2], "y": 0}\n{"logits": [1, 2]}\n', "label at row 1 is missing"),
+        ('{"prob": 0.5, "y": 0}\n{"y": 0}\n', "expected a number, got None at row 1"),
+    ],
+)
+def test_json_lines_that_are_none(tmp_path, text, message):
+    (tmp_path / "p.jsonl").write_text(text)
+    with pytest.raises(FileFormatError, match=message):
+        Predictions.load(tmp_path / "p.jsonl")
+
+
+def test_damaged_gzip(tmp_path):
+    (tmp_path / "p.csv.gz").write_bytes(b"logits_0,labels\n1,0\n")
+    with pytest.raises(FileFormatError, match="not a readable gzip file"):
+        read_table(tmp_path / "p.csv.gz")
+    whole = gzip.compress(b"logits_0,labels\n1,0\n" * 99)
+    (tmp_path / "p.csv.gz").write_bytes(whole[:-20])
+    with pytest.raises(FileFormatError, match="not a readable gzip file"):
+        read_table(tmp_path / "p.csv.gz")
+
+
+def test_csv_fields_beyond_reason(tmp_path):
+    (tmp_path / "p.csv").write_text("a,b\n" + "x" * 200_000 + ",1\n")
+    with pytest.raises(FileFormatError, match="not a readable csv file"):
+        read_table(tmp_path / "p.csv")
+
+
+def test_semicolons_without_numbers_keep_their_commas(tmp_path):
+    (tmp_path / "p.csv").write_text("prob;y;name\n0,25;0;Doe, Jane\n0,75;1;Roe, Jim\n")
+    p = Predictions.load(tmp_path / "p.csv")
+    assert p.probs.tolist() == [0.25, 0.75]
+    assert p.column("name").tolist() == ["Doe, Jane", "Roe, Jim"]
+
+
+def test_what_can_be_read_but_not_written(tmp_path):
+    with pytest.raises(
+        FileFormatError, match=r"can be read but not written; end the name in \.npz"
+    ):
+        write_table(tmp_path / "p.pt", {"logits": Z}, {})
+
+
+def test_twice_the_same_column(tmp_path):
+    pq.write_table(pa.table([[1.0], [2.0]], names=["logits", "logits"]), tmp_path / "p.parquet")
+    with pytest.raises(FileFormatError, match=r"distinct column names|not a readable"):
+        read_table(tmp_path / "p.parquet")
+
+
+@pytest.mark.parametrize("kind", ["file", "stream"])
+def test_arrow_files(tmp_path, kind):
+    table = pa.table({"logits": Z.tolist(), "label": Y})
+    new = pa.ipc.new_file if kind == "file" else pa.ipc.new_stream
+    with new(tmp_path / "p.arrow", table.schema) as writer:
+        writer.write_table(table)
+    np.testing.assert_array_equal(Predictions.load(tmp_path / "p.arrow").logits, Z)
+    (tmp_path / "p.arrow").write_bytes(b"nothing of the kind")
+    with pytest.raises(FileFormatError, match="not a readable arrow file"):
+        read_table(tmp_path / "p.arrow")
+
+
+def test_hugging_face_folders_that_are_none(tmp_path):
+    (tmp_path / "dataset_info.json").write_text("{}")
+    with pytest.raises(FileFormatError, match=r"expected \.arrow files"):
+        read_table(tmp_path)
+    (tmp_path / "data.arrow").write_bytes(b"x")
+    (tmp_path / "state.json").write_text(json.dumps({"_indices_files": [{"filename": "i.arrow"}]}))
+    with pytest.raises(FileFormatError, match=r"flatten_indices\(\) first"):
+        read_table(tmp_path)
+    (tmp_path / "dataset_info.json").write_text("[1]")
+    with pytest.raises(FileFormatError, match="expected a JSON object, got list"):
+        read_table(tmp_path)
+    (tmp_path / "dataset_info.json").write_text("{")
+    with pytest.raises(FileFormatError, match="is not JSON"):
+        read_table(tmp_path)
+    (tmp_path / "dataset_dict.json").write_text("{}")
+    with pytest.raises(FileFormatError, match="expected splits with a dataset_info"):
+        read_table(tmp_path)
+    (tmp_path / "test").mkdir()
+    (tmp_path / "test" / "dataset_info.json").write_text("{}")
+    with pytest.raises(FileFormatError, match=r"holds the splits test; name one, as in .*test"):
+        read_table(tmp_path)
+
+
+def test_concatenation():
+    first = Predictions(logits=Z, labels=Y, ids=[1, 2, 3], extra={"a": [1, 2, 3], "b": [0, 0, 0]})
+    second = Predictions(logits=Z[:1], labels=Y[:1], ids=[4], extra={"a": [9]})
+    both = concatenate([first, second])
+    assert (both.n, both.ids.tolist(), list(both.extra)) == (4, [1, 2, 3, 4], ["a"])
+    assert concatenate([first]) is first
+    unlabelled = Predictions(logits=Z)
+    assert concatenate([first, unlabelled]).labels is None
+    with pytest.raises(
+        InputError, match="3 classes as logits, as in the first part, got 2 as prob"
+    ):
+        concatenate([first, Predictions(probs=[0.5])])
+
+
+def test_what_calibrated_probabilities_would_overwrite_is_renamed(tmp_path):
+    np.savez(tmp_path / "p.npz", logits=Z, probs=np.full((3, 3), 1 / 3), labels=Y)
+    found = loading.load(tmp_path / "p.npz", Keys())
+    found.save_calibrated(tmp_path / "out.npz", np.eye(3), {"by": "test"})
+    table, metadata = read_table(tmp_path / "out.npz")
+    assert list(table) == ["probs", "uncalibrated_probs", "labels"]
+    np.testing.assert_array_equal(table["probs"], np.eye(3))
+    assert metadata["provenance"] == {"by": "test"}
+    assert "carried along: probs" in found.describe()

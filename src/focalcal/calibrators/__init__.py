@@ -18,6 +18,7 @@ from focalcal.calibrators.ensemble import EnsembleTemperatureScaling
 from focalcal.calibrators.focal import FocalCalibration, FocalTemperatureScaling
 from focalcal.calibrators.focal_structured import FocalStructuredScaling
 from focalcal.calibrators.identity import Identity
+from focalcal.calibrators.prior import PriorCorrection
 from focalcal.calibrators.spline import SplineCalibration
 from focalcal.calibrators.structured import StructuredMatrixScaling, StructuredVectorScaling
 from focalcal.calibrators.temperature import TemperatureScaling
@@ -49,6 +50,7 @@ METHODS: dict[str, type[Calibrator]] = {
         SplineCalibration,
         VennAbers,
         AutoCalibrator,
+        PriorCorrection,
     )
 }
 """Every calibrator by its name on the command line and in saved files."""
@@ -71,6 +73,7 @@ __all__ = [
     "IsotonicCalibration",
     "MatrixScaling",
     "PlattScaling",
+    "PriorCorrection",
     "QuadraticScaling",
     "SplineCalibration",
     "StructuredMatrixScaling",

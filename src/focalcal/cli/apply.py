@@ -31,6 +31,14 @@ def apply(
         str | None, typer.Option(help="Column that the calibrator was fitted by.")
     ] = None,
     floor: _console.Floor = None,
+    target_prior: Annotated[
+        str | None,
+        typer.Option(help="Class shares to correct for, as 0.9,0.1; or estimate, from the file."),
+    ] = None,
+    train_prior: Annotated[
+        str | None,
+        typer.Option(help="Class shares of training [that of the calibration labels]."),
+    ] = None,
     engine: _scale.EngineOption = None,
     scheduler: _scale.SchedulerOption = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
@@ -40,9 +48,13 @@ def apply(
     from focalcal.calibrators.by_slice import load_slices
 
     fitted = load(calibrator)
+    if by is not None and (target_prior or train_prior):
+        raise InputError("expected --target-prior without --by, got both")
     own = {} if by is None else load_slices(calibrator, by)
     if by is not None and engine:
         raise InputError("expected --by without an engine; apply the slices' files one by one")
+    if target_prior or train_prior:
+        fitted = _corrected(fitted, file, target_prior, train_prior, inputs, floor)
     if _scale.wanted(file, engine, scheduler):
         settings = {"fitted": fitted, "output": output, "floor": floor, "inputs": inputs}
         rows = _scale.apply(file, engine, scheduler, **settings)
@@ -63,6 +75,43 @@ def apply(
         found.save_calibrated(target, probs, step)
         rows += found.predictions.n
     _report(rows, fitted, output, json)
+
+
+def _corrected(
+    fitted: Calibrator,
+    file: Path,
+    target_prior: str | None,
+    train_prior: str | None,
+    inputs: _inputs.Inputs,
+    floor: float | None,
+) -> Calibrator:
+    """The calibrator for other class shares; its names go with it."""
+    from focalcal.calibrators import PriorCorrection
+
+    if target_prior is None:
+        raise InputError("expected --target-prior beside --train-prior, got none")
+    names, estimate = getattr(fitted, "class_names_", None), target_prior == "estimate"
+    target = None if estimate else _shares(target_prior, "--target-prior")
+    train = None if train_prior is None else _shares(train_prior, "--train-prior")
+    corrected = PriorCorrection(train, target).wrap(fitted)
+    if estimate:
+        path, *more = _inputs.files_of(file)
+        if more:
+            raise InputError(f"expected one file to estimate from, got {len(more) + 1}")
+        found = inputs.load(path, labels_required=False, task=fitted.task, classes=names)
+        corrected.adapt(found.predictions.as_logits(floor))
+    if names is not None:
+        corrected.class_names_ = names
+    shares = ", ".join(f"{share:.4g}" for share in corrected.target_prior_)
+    _console.note(f"corrected for class shares {shares}")
+    return corrected
+
+
+def _shares(text: str, option: str) -> list[float]:
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise InputError(f"expected {option} as numbers such as 0.9,0.1, got {text!r}") from None
 
 
 def _report(n: int, fitted: Calibrator, output: Path, json: bool) -> None:

@@ -1,0 +1,185 @@
+"""Prior shift: the same classifier where classes occur in other proportions."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from focalcal._arrays import Array, like, log_softmax, namespace, to_numpy
+from focalcal.calibrators.base import Calibrator, FitData, check_usable_logits
+from focalcal.errors import FitWarning, InputError
+
+Prior = float | Sequence[float] | None
+TOLERANCE = 1e-9
+MAX_STEPS = 10_000
+_LEAST = 1e-12  # a class that EM finds nowhere; log 0 would be no bias to export
+
+
+class PriorCorrection(Calibrator):
+    """log p = log p_cal + log(target prior / train prior), normalised, after any calibrator.
+
+    Right when only the class proportions change, p(x | y) staying as it is (label shift), and
+    p_cal is calibrated for the old proportions. The correction is a bias on the log-probabilities
+    and is exported as such. Undoing the resampling of training data is the same: the proportions
+    after resampling are the train prior, the true ones the target prior.
+
+    Arguments: train_prior, the class proportions that the calibrated probabilities are for, by
+    default those of the labels given to `fit`; target_prior, those to correct for, or None: no
+    correction until `adapt` estimates it from logits without labels. Both sum to 1, or are the
+    share of class 1 for two classes. calibrator, the name of the method that `fit` fits first
+    (`wrap` takes one that is fitted already); task.
+
+    Fitted: `calibrator_`, `train_prior_` and `target_prior_` (K,).
+
+    >>> z = np.log([[0.5, 0.5], [0.2, 0.8]] * 10)
+    >>> undo = PriorCorrection(train_prior=0.5, target_prior=0.1).fit(z, [0, 1] * 10)
+    >>> undo.predict_proba(z[:2])[:, 1].round(3).tolist()
+    [0.1, 0.308]
+
+    Saerens, Latinne & Decaestecker (2002), "Adjusting the outputs of a classifier to new a priori
+    probabilities", equations 2.4 and 2.9.
+    """
+
+    method: ClassVar[str] = "prior-correction"
+    summary: ClassVar[str] = "other class proportions than in training, after any calibrator"
+    state: ClassVar[tuple[str, ...]] = ("calibrator_", "train_prior_", "target_prior_")
+
+    def __init__(
+        self,
+        train_prior: Prior = None,
+        target_prior: Prior = None,
+        calibrator: str = "identity",
+        task: str = "auto",
+    ) -> None:
+        self.train_prior = train_prior
+        self.target_prior = target_prior
+        self.calibrator = calibrator
+        self.task = task
+
+    def wrap(self, calibrator: Calibrator) -> Self:
+        """Correct a calibrator that is fitted; nothing else is learned.
+
+        Without `train_prior` the proportions of its calibration labels are taken.
+        """
+        check_is_fitted(calibrator, "n_classes_")
+        if calibrator.task == "multilabel" or self.task == "multilabel":
+            raise InputError("expected a calibrator of one problem, got a multi-label one")
+        self.n_classes_ = calibrator.n_classes_
+        self._correct(calibrator, np.array(calibrator.diagnostics_.n_per_class, dtype=float))
+        self.diagnostics_ = calibrator.diagnostics_
+        return self
+
+    def adapt(self, logits: Any) -> Self:
+        """Estimate the target prior from logits (N, K) without labels, by EM, and correct for it.
+
+        Warns if EM did not converge, as when the classes cannot be told apart.
+        """
+        check_is_fitted(self, "n_classes_")
+        if self.task == "multilabel":
+            for j, one in enumerate(self.labels_):
+                one.adapt(check_usable_logits(logits)[:, j])
+            return self
+        log_proba = self.calibrator_.predict_log_proba(logits)
+        proba = to_numpy(namespace(log_proba).exp(log_proba)).astype(np.float64)
+        self.target_prior_, converged = estimate_prior(proba, self.train_prior_)
+        if not converged:
+            warnings.warn(
+                f"PriorCorrection: EM did not converge in {MAX_STEPS} steps; the estimate is "
+                "uncertain, use more samples or a better classifier",
+                FitWarning,
+                stacklevel=2,
+            )
+        return self
+
+    def _check_params(self) -> None:
+        from focalcal.calibrators import METHODS
+
+        known = [name for name in METHODS if name != self.method]
+        if self.calibrator not in known:
+            raise InputError(
+                f"expected calibrator as one of {', '.join(known)}; got {self.calibrator!r}"
+            )
+
+    def _state_shapes(self) -> dict[str, tuple[int, ...]]:
+        return dict.fromkeys(("train_prior_", "target_prior_"), (self.n_classes_,))
+
+    def _check_state(self) -> None:
+        inner = self.calibrator_
+        if not isinstance(inner, Calibrator) or inner.n_classes_ != self.n_classes_:
+            raise InputError(f"expected a calibrator for {self.n_classes_} classes inside")
+        check_prior(self.train_prior_, self.n_classes_, "train_prior_")
+        check_prior(self.target_prior_, self.n_classes_, "target_prior_")
+
+    def _fit(self, data: FitData) -> dict[str, Any]:
+        from focalcal.calibrators import make
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FitWarning)  # repeated below, under this name
+            inner = make(self.calibrator).fit(data.logits, data.labels, data.weights)
+        _, labels, weights = data.numpy()
+        self._correct(inner, np.bincount(labels, weights, minlength=data.n_classes))
+        found = inner.diagnostics_
+        return {
+            "iterations": found.iterations,
+            "converged": found.converged,
+            "at_edge": found.at_edge,
+            "warnings": tuple(f"{inner.method}: {note}" for note in found.warnings),
+        }
+
+    def _correct(self, calibrator: Calibrator, counts: np.ndarray) -> None:
+        """Take the calibrator and both priors; `counts` (K,) of labels stand in for the first."""
+        k = self.n_classes_
+        if self.train_prior is None:
+            counts = np.where(counts > 0, counts, counts.sum() / (counts.sum() + 1))
+            self.train_prior_ = counts / counts.sum()
+        else:
+            self.train_prior_ = check_prior(self.train_prior, k, "train_prior")
+        self.target_prior_ = self.train_prior_
+        if self.target_prior is not None:
+            self.target_prior_ = check_prior(self.target_prior, k, "target_prior")
+        self.calibrator_ = calibrator
+
+    def _log_proba(self, logits: Array) -> Array:
+        log_proba = self.calibrator_._log_proba(logits)
+        xp = namespace(log_proba)
+        target, train = like(self.target_prior_, log_proba), like(self.train_prior_, log_proba)
+        return log_softmax(log_proba + (xp.log(target) - xp.log(train)))
+
+
+def check_prior(prior: Any, n_classes: int, name: str) -> np.ndarray:
+    """Class proportions (K,) > 0 with sum 1; of two classes the share of class 1 is enough."""
+    values = np.asarray(to_numpy(prior), dtype=np.float64)
+    if values.ndim == 0 and n_classes == 2:
+        values = np.array([1 - values, values])
+    good = values.shape == (n_classes,) and bool(np.all(values > 0))
+    if not good or abs(float(values.sum()) - 1) > 1e-3:
+        raise InputError(
+            f"expected {name} as {n_classes} numbers > 0 with sum 1, got {prior!r}; "
+            "give a class that hardly occurs a small share, such as 1e-6"
+        )
+    return values / values.sum()
+
+
+def estimate_prior(proba: np.ndarray, train_prior: np.ndarray) -> tuple[np.ndarray, bool]:
+    """The class proportions (K,) of highest likelihood for unlabelled samples, by EM.
+
+    proba: calibrated probabilities (N, K) for `train_prior` (K,). The likelihood of q is that of
+    the mixture Σ_k q_k·p(x | k), p(x | k) ∝ p_k(x)/train_k: concave, so that EM finds its top.
+
+    >>> prior, _ = estimate_prior(np.array([[0.9, 0.1]] * 3 + [[0.1, 0.9]]), np.array([0.5, 0.5]))
+    >>> prior.round(4).tolist()
+    [0.8125, 0.1875]
+    """
+    likelihood = proba / train_prior
+    prior = train_prior
+    for _ in range(MAX_STEPS):
+        following = prior * (likelihood.T @ (1 / (likelihood @ prior))) / len(proba)
+        moved = float(np.abs(following - prior).max())
+        prior = np.maximum(following, _LEAST)
+        if moved < TOLERANCE:
+            return prior / prior.sum(), True
+    return prior / prior.sum(), False

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _STEPS = 24
 _erf = np.frompyfunc(math.erf, 1, 1)
+_log_factorial = np.frompyfunc(lambda n: math.lgamma(n + 1), 1, 1)
 """Element by element: SciPy would take longer to import than this takes for 1,000 classes."""
 
 
@@ -67,30 +68,36 @@ def class_error_interval(part: str) -> Callable[[float, Sample, float], tuple[fl
     """The interval of (1/K) Σ_k Σ_b |g_kb|, g the sum of p − 1[y=k] over a cell, divided by n.
 
     g = δ + s·Z with known s = √(n_kb·p̄(1−p̄))/n, so E|g| = s·h(δ/s), h(x) = E|x + Z|. The interval
-    holds t·Σ|g|/K for every scale t at which the value is within z standard errors of the mean that
-    gaps δ = t·g would give it. It is extended to the value itself, which lies above where noise is
-    most of it.
+    holds t·Σ|δ|/K for every scale t at which the value is within z standard errors of the mean that
+    gaps t·δ would give it. How δ spreads over the cells is unknown: the upper end takes δ = g, the
+    lower one g shrunk by James and Stein's rule, where small gaps are all noise. The interval is
+    extended to the value, which lies above it where noise is most of the value.
     """
 
     def interval(value: float, sample: Sample, level: float) -> tuple[float, float]:
         cells, k = _Cells(sample, part), sample.n_classes
-        s, z = cells.noise, NormalDist().inv_cdf((1 + level) / 2)
+        s, z = cells.noise * cells.lattice, NormalDist().inv_cdf((1 + level) / 2)
         x = np.divide(cells.gap, s, out=np.zeros_like(s), where=s > 0)
         sure = float(np.abs(cells.gap[s == 0]).sum())  # cells without noise
         slope = np.where(s > 0, _mean_slope(x), np.sign(cells.gap)) / k
         linear = cells.variance(slope, np.zeros_like(slope)) / sample.total
         linear /= max(float(np.sum((s * slope) ** 2)), 1e-300)
 
-        def mean(t: float, side: float) -> float:
-            u = t * x
+        def end(shape: np.ndarray, side: float) -> float:
+            """t·Σ|δ|/K at the t where the value is z standard errors from its mean."""
+            size = (float((s * np.abs(shape)).sum()) + sure) / k
+            return size * _solve(lambda t: mean(t, shape, side), value)
+
+        def mean(t: float, shape: np.ndarray, side: float) -> float:
+            u = t * shape
             h = _mean_slope(u)
             absolute = u * h + math.sqrt(2 / math.pi) * np.exp(-0.5 * u**2)  # E|u + Z|
             folded = np.maximum(u**2 + 1 - absolute**2 - h**2, 0) * _shared(k)
             error = math.sqrt(float(np.sum(s**2 * (linear * h**2 + folded)))) / k
             return float((s * absolute).sum() + t * sure) / k + side * z * error
 
-        low = value * _solve(lambda t: mean(t, 1), value)
-        high = value * _solve(lambda t: mean(t, -1), value)
+        shrunk = x * np.maximum(1 - 1 / np.maximum(x**2, 1e-300), 0)
+        low, high = end(shrunk if shrunk.any() else x, 1), end(x, -1)
         return max(min(low, value), 0.0), min(max(high, value), 1.0)
 
     return interval
@@ -148,6 +155,7 @@ class _Cells:
         self._sample, self.counts = sample, b.counts
         self.gap = (b.confidence_sums - b.correct_sums) / n
         self.noise = np.sqrt(b.counts * np.maximum(p * (1 - p), 0)) / n
+        self.lattice = _lattice(b.counts * np.minimum(p, 1 - p))
         kind = sample.probs.dtype
         inner = np.tile(b.edges[1:-1], (len(p), 1)) if part == "classes" else sample.even.edges
         self._inner = inner.astype(kind)
@@ -172,6 +180,15 @@ class _Cells:
         map_blocks(block, s.n, max((1 << 16) // p.shape[1], 64))
         out = out if losses is None else losses - out
         return float(np.cov(out, aweights=s.weights, ddof=0)) if s.n > 1 else 0.0
+
+
+def _lattice(expected: np.ndarray) -> np.ndarray:
+    """E|X − λ| of a Poisson count over that of a normal one: whole counts matter in small cells."""
+    some = np.clip(expected, 1e-12, 50.0)
+    whole = np.floor(some)
+    log_mean = math.log(2) - some + (whole + 1) * np.log(some) - _log_factorial(whole)
+    ratio = np.exp(log_mean.astype(np.float64)) / np.sqrt(2 / math.pi * some)
+    return np.where(expected < 50, ratio, 1.0)
 
 
 def _mean_slope(x: np.ndarray) -> np.ndarray:

@@ -18,7 +18,7 @@ from focalcal.calibrators import (
     make,
     to_onnx,
 )
-from focalcal.calibrators._piecewise import check_shapes, evaluate, pack
+from focalcal.calibrators._piecewise import check_shapes, pack, piecewise
 from focalcal.calibrators.binning import without_rounding
 from focalcal.errors import InputError
 
@@ -141,7 +141,7 @@ def test_piecewise_evaluation_equals_bin_index():
     pieces = [np.stack([np.zeros(len(e) + 1), np.arange(len(e) + 1)], axis=1) for e in edges]
     x = rng.normal(size=(200, 5))
     x[:8, 4] = edges[4]  # on the edges themselves
-    got = evaluate(x, *pack(edges, pieces))
+    got = piecewise(x, *pack(edges, pieces))
     for j, e in enumerate(edges):
         expected = bin_index(x[:, j], np.concatenate([[-9], e, [9]]))
         np.testing.assert_array_equal(got[:, j], expected)

@@ -15,8 +15,8 @@ from focalcal.calibrators import (
 )
 from focalcal.calibrators._bin_errors import bin_errors
 from focalcal.calibrators._focal_nll import NllScores, focal_nll
-from focalcal.calibrators._grid import Path, Point, TopScores, grid_search
-from focalcal.calibrators._odds import log_odds
+from focalcal.calibrators._grid import GridLine, Point, TopScores, grid_search
+from focalcal.calibrators._odds import point_log_odds
 from focalcal.calibrators.base import FitData
 from focalcal.calibrators.focal import GAMMAS
 from focalcal.errors import FitWarning, InputError
@@ -58,7 +58,7 @@ def test_log_odds_are_those_of_the_map(calibrated_data, gamma, t, kind):
     if kind == "torch":
         given = pytest.importorskip("torch").as_tensor(z)
     for double, tolerance in ((True, 2e-14), (False, 2e-6)):
-        odds = np.asarray(log_odds(given, [Point(t, (gamma, 0.0))], double=double))[0]
+        odds = np.asarray(point_log_odds(given, [Point(t, (gamma, 0.0))], double=double))[0]
         np.testing.assert_allclose(
             scipy.special.expit(odds.astype(float)), expected, atol=tolerance
         )
@@ -66,7 +66,7 @@ def test_log_odds_are_those_of_the_map(calibrated_data, gamma, t, kind):
 
 def test_log_odds_keep_their_digits_when_saturated():
     z = np.array([[1e4, -1e4, -1e4], [40.0, 0.0, -5.0]])
-    odds = log_odds(z, [Point(1.0, (0.0, 1.0))], double=True)
+    odds = point_log_odds(z, [Point(1.0, (0.0, 1.0))], double=True)
     # Ψ^γ nearly multiplies large log-odds by 1+γ: log h_top ≈ −γ log R − log(1+γ).
     assert odds[0] == pytest.approx([2e4 - np.log(2), -np.log(np.exp(-40) + np.exp(-45))])
     assert odds[1] == pytest.approx(2 * odds[0] - np.log(2), rel=1e-12)
@@ -110,7 +110,7 @@ def test_bounds_of_the_first_look_hold(calibrated_data, objective, ties):
         z[100:140] = z[0]
     scores = TopScores(FitData(z, y, None), objective, 15)
     temperatures = np.geomspace(0.05, 5, 60)
-    path = Path(np.log(temperatures), lambda x: Point(np.exp(x), (-0.5, 1.0)))
+    path = GridLine(np.log(temperatures), lambda x: Point(np.exp(x), (-0.5, 1.0)))
     low, high = scores._path_bounds(path, scores._panels(path), 2)
     truth = scores.exact([(g, t) for g in (-0.5, 1.0) for t in temperatures]).reshape(2, -1)
     assert (low <= truth + 1e-12).all()
@@ -152,7 +152,7 @@ def test_search_on_tensors_equals_numpy(calibrated_data, monkeypatch):
     z, y = calibrated_data(500, 5, scale=3.0)
     scores = TopScores(FitData(2 * z, y, None), "adaptive_ece", 15)
     temperatures = np.arange(1, 101) / 20
-    path = Path(np.log(temperatures), lambda x: Point(float(np.exp(x)), (-0.5, 1.0)))
+    path = GridLine(np.log(temperatures), lambda x: Point(float(np.exp(x)), (-0.5, 1.0)))
     a = scores._path_bounds(path, scores._panels(path), 2)
     scores.logits = torch.as_tensor(2 * z)
     scores.correct = torch.as_tensor(scores.correct)

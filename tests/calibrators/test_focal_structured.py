@@ -12,7 +12,7 @@ from focalcal._arrays import log_softmax
 from focalcal.calibrators import FocalStructuredScaling, TemperatureScaling, _shrinkage
 from focalcal.calibrators._columns import top_log_odds
 from focalcal.calibrators._focal_affine import GAMMA_BOUNDS, FocalAffine, gamma_of
-from focalcal.calibrators._piecewise import evaluate, pack
+from focalcal.calibrators._piecewise import pack, piecewise
 from focalcal.calibrators._shrinkage import not_worse
 from focalcal.calibrators._top_label import fit_top_label, identity_curve
 from focalcal.calibrators.base import mean_nll
@@ -188,7 +188,7 @@ def test_top_label_curve_learns_the_true_log_odds(rng):
     hits = (rng.random(len(c)) < expit(truth)).astype(float)
     curve = fit_top_label(c, hits, np.ones(len(c)))
     at = np.linspace(-1, 3, 30)[:, None]
-    found = evaluate(at, *pack([curve.edges], [curve.pieces]))
+    found = piecewise(at, *pack([curve.edges], [curve.pieces]))
     np.testing.assert_allclose(found, at - 0.8 * np.tanh(at / 2), atol=0.15)
 
 
@@ -197,7 +197,7 @@ def test_top_label_curve_is_increasing_and_shrinks_to_nothing(rng):
     backwards = (c < 0).astype(float)
     curve = fit_top_label(c, backwards, np.ones(300))
     x = np.linspace(-4, 4, 300)
-    t = evaluate(x[:, None], *pack([curve.edges], [curve.pieces]))[:, 0]
+    t = piecewise(x[:, None], *pack([curve.edges], [curve.pieces]))[:, 0]
     assert (np.diff(t) > 0).all()
     always = fit_top_label(c, np.ones(300), np.ones(300))
     np.testing.assert_array_equal(always.pieces, identity_curve().pieces)

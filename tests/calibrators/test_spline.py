@@ -55,12 +55,12 @@ def test_pieces_equal_the_fitted_b_spline(curved):
     beta, fit = _fit_spline(s, column, knots, 1.0)
     assert fit.converged
     assert len(beta) == len(_padded(knots)) - 4
-    from focalcal.calibrators._piecewise import evaluate, pack
+    from focalcal.calibrators._piecewise import pack, piecewise
     from focalcal.calibrators.spline import _pieces
 
     edges, pieces = _pieces(knots, beta, 1.0, 0.0)
     grid = np.linspace(-6, 6, 301)
-    got = evaluate(grid[:, None], *pack([edges], [pieces]))[:, 0]
+    got = piecewise(grid[:, None], *pack([edges], [pieces]))[:, 0]
     np.testing.assert_allclose(got, _basis(grid, knots) @ beta, atol=1e-9)
 
 

@@ -13,7 +13,7 @@ from threadpoolctl import threadpool_limits
 from focalcal._arrays import Array, namespace, to_numpy
 from focalcal.calibrators._grid import TopScores
 from focalcal.calibrators._newton import Optimum, fit_inverse_temperature
-from focalcal.calibrators._odds import Point, log_odds
+from focalcal.calibrators._odds import Point, point_log_odds
 from focalcal.calibrators._rows import map_rows
 from focalcal.calibrators.base import FitData
 
@@ -178,7 +178,7 @@ class NllScores(TopScores):
 
     def exact(self, pairs: list[tuple[float, float]]) -> np.ndarray:
         points = [Point(t, (0.0, g)) for g, t in pairs]
-        odds = to_numpy(log_odds(self.logits, points, double=True))
+        odds = to_numpy(point_log_odds(self.logits, points, double=True))
         return np.array(
             [self._nll(*pair, *odds[2 * i : 2 * i + 2]) for i, pair in enumerate(pairs)]
         )
@@ -189,7 +189,7 @@ class NllScores(TopScores):
             at = panel.nodes.tolist() + ([] if panel.check is None else [panel.check])
             points = [path.at(x) for x in at]
             with_zero = [Point(p.temperature, (0.0, *p.gammas)) for p in points]
-            odds = to_numpy(log_odds(self.logits, with_zero)).astype(np.float64)
+            odds = to_numpy(point_log_odds(self.logits, with_zero)).astype(np.float64)
             odds = odds.reshape(len(at), width + 1, -1)
             values = np.array(
                 [

@@ -20,7 +20,7 @@ from focalcal import bins as _bins
 from focalcal._arrays import Array, is_torch, namespace, to_numpy
 from focalcal._blocks import map_blocks
 from focalcal.calibrators._bin_errors import bin_errors, sigmoid
-from focalcal.calibrators._odds import Point, log_odds
+from focalcal.calibrators._odds import Point, point_log_odds
 from focalcal.calibrators._panels import Interpolated, Panel, Stretch, make_panels, product
 from focalcal.calibrators._rows import map_rows
 from focalcal.calibrators.base import FitData
@@ -38,7 +38,7 @@ Pair = tuple[float, float]
 
 
 @dataclasses.dataclass(frozen=True)
-class Path:
+class GridLine:
     """Search points on a curve: positions (M,), and the temperature and γ's of any position."""
 
     positions: np.ndarray
@@ -107,7 +107,7 @@ class TopScores:
         for start in range(0, len(members), size):
             part = members[start : start + size]
             points = [Point(t, tuple(pairs[i][0] for i in own)) for t, own in part]
-            odds = to_numpy(log_odds(self.logits, points, double=True))
+            odds = to_numpy(point_log_odds(self.logits, points, double=True))
             for i, row in zip([i for _, own in part for i in own], odds):
                 out[i] = self._error(1.0 / (1.0 + np.exp(-row)), correct, weights)
         return out
@@ -133,13 +133,13 @@ class TopScores:
         binned = _bins.bin_samples(confidence, correct, edges, weights)
         return float(np.abs(binned.confidence_sums - binned.correct_sums).sum() / binned.total)
 
-    def candidates(self, path: Path, pairs: list[list[Pair]]) -> list[Pair]:
+    def candidates(self, path: GridLine, pairs: list[list[Pair]]) -> list[Pair]:
         """The pairs (given per γ, per position) that could have the lowest error of a path."""
         low, high = self._path_bounds(path, self._panels(path), len(pairs))
         possible = ~(low > np.nanmin(high))  # what is unknown is possible
         return [pairs[i][j] for i, j in np.argwhere(possible)]
 
-    def _path_bounds(self, path: Path, panels: list[Panel], width: int) -> np.ndarray:
+    def _path_bounds(self, path: GridLine, panels: list[Panel], width: int) -> np.ndarray:
         """Bounds (2, width, M) of the errors at the points of a path with `width` γ's each.
 
         An error is at least the distance of mean confidence and accuracy, which takes no sorting.
@@ -174,10 +174,10 @@ class TopScores:
         bounds[:, found.place] = low, high
         return bounds.reshape(2, width, -1)
 
-    def _interpolate(self, path: Path, panels: list[Panel], width: int) -> Interpolated:
+    def _interpolate(self, path: GridLine, panels: list[Panel], width: int) -> Interpolated:
         nodes = [x for panel in panels for x in panel.nodes.tolist()]
         checks = [panel.check for panel in panels if panel.check is not None]
-        values = log_odds(self.logits, [path.at(x) for x in nodes + checks])
+        values = point_log_odds(self.logits, [path.at(x) for x in nodes + checks])
         values = values.reshape(len(nodes) + len(checks), width, -1)
         stretches, start, check = [], 0, len(nodes)
         for panel in panels:
@@ -201,7 +201,7 @@ class TopScores:
         weights = xp.astype(self.weights, xp.float64)
         return to_numpy(xp.astype(values, xp.float64) @ weights / xp.sum(weights))
 
-    def _panels(self, path: Path) -> list[Panel]:
+    def _panels(self, path: GridLine) -> list[Panel]:
         """Panels short enough that their nodes resolve a few check rows."""
         few = self.logits[:: max(1, self.logits.shape[0] // _CHECK_ROWS)]
 
@@ -214,7 +214,7 @@ class TopScores:
             panel = pending.pop()
             if panel.check is not None:
                 points = [extremes(x) for x in [*panel.nodes.tolist(), panel.check]]
-                values = log_odds(few, points).reshape(len(points), 1, -1)
+                values = point_log_odds(few, points).reshape(len(points), 1, -1)
                 if _misses(panel, values[:-1], values[-1]).max() > TOLERANCE:
                     pending += panel.halves(path.positions)
                     continue
@@ -237,7 +237,7 @@ def _misses(panel: Panel, values: Array, truth: Array) -> np.ndarray:
 def grid_search(scores: TopScores, gammas: Sequence[float], temperatures: np.ndarray) -> Best:
     """The best of gammas × temperatures; γ is the outer loop and the first of equals wins."""
     gammas = tuple(float(g) for g in gammas)
-    path = Path(np.log(temperatures), lambda x: Point(math.exp(x), gammas))
+    path = GridLine(np.log(temperatures), lambda x: Point(math.exp(x), gammas))
     pairs = [[(g, float(t)) for t in temperatures] for g in gammas]
     return scores.best(scores.candidates(path, pairs), len(gammas) * len(temperatures))
 
@@ -267,5 +267,5 @@ def line_search(
             return Point(start + slope * gamma, (gamma,))
 
         pairs = [(float(g), float(start + slope * g)) for g in along]
-        found += scores.candidates(Path(np.log1p(along), at), [pairs])
+        found += scores.candidates(GridLine(np.log1p(along), at), [pairs])
     return scores.best(found, 2 * m + len(along))

@@ -29,11 +29,11 @@ class Point:
     gammas: tuple[float, ...]
 
 
-def log_odds(logits: Array, points: list[Point], double: bool = False) -> Array:
+def point_log_odds(logits: Array, points: list[Point], double: bool = False) -> Array:
     """L for every (T, γ) of `points` in order, shape (pairs, N); float32, or float64 if `double`.
 
     >>> import numpy as np
-    >>> log_odds(np.array([[2.0, 0.0]]), [Point(0.5, (0.0,))], double=True)
+    >>> point_log_odds(np.array([[2.0, 0.0]]), [Point(0.5, (0.0,))], double=True)
     array([[4.]])
     """
     xp = namespace(logits)

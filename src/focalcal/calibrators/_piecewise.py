@@ -9,7 +9,7 @@ from focalcal.errors import InputError
 
 
 def pack(edges: list[np.ndarray], pieces: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Pad ragged columns to one size, L = 2^m − 1 edges, as `evaluate` wants them.
+    """Pad ragged columns to one size, L = 2^m − 1 edges, as `piecewise` takes them.
 
     edges[j]: (M_j,) increasing; pieces[j]: (M_j + 1, 1 + D). Padding repeats the last edge and the
     last piece, so it changes no value. Returns (J, L) and (J, L + 1, 1 + D).
@@ -28,7 +28,7 @@ def check_shapes(edges: np.ndarray, columns: int, width: int) -> dict[str, tuple
     return {"edges_": (columns, size), "pieces_": (columns, size + 1, width)}
 
 
-def evaluate(x: Array, edges: Array, pieces: Array) -> Array:
+def piecewise(x: Array, edges: Array, pieces: Array) -> Array:
     """Values at x (N, J): column j has edges (L,) and pieces (origin, c₀, c₁, …), L = 2^m − 1.
 
     Piece i serves edges[i−1] < x ≤ edges[i] with Σ c_d (x − origin)^d, the ends are open. The

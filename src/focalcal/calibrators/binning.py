@@ -16,7 +16,7 @@ from sklearn.isotonic import IsotonicRegression
 from focalcal._arrays import Array
 from focalcal.bins import bin_samples, check_bins, equal_width_edges, quantile_positions
 from focalcal.calibrators._columns import Column, ColumnCalibrator, each
-from focalcal.calibrators._piecewise import check_shapes, evaluate, pack
+from focalcal.calibrators._piecewise import check_shapes, pack, piecewise
 from focalcal.errors import InputError
 
 SCHEMES = ("balanced", "equal-mass", "equal-width")
@@ -48,7 +48,7 @@ class _Pieces(ColumnCalibrator):
         return {}
 
     def _calibrate(self, log_odds: Array) -> Array:
-        return evaluate(log_odds, self.edges_, self.pieces_)
+        return piecewise(log_odds, self.edges_, self.pieces_)
 
     def _state_shapes(self) -> dict[str, tuple[int, ...]]:
         return check_shapes(self.edges_, self._n_columns, self.width)

@@ -12,7 +12,7 @@ from focalcal.calibrators._columns import replace_top, top_log_odds
 from focalcal.calibrators._focal_affine import GAMMA_BOUNDS, FocalAffine, gamma_of, scale_of
 from focalcal.calibrators._folds import fold_shares
 from focalcal.calibrators._newton import fit_inverse_temperature
-from focalcal.calibrators._piecewise import check_shapes, evaluate, pack
+from focalcal.calibrators._piecewise import check_shapes, pack, piecewise
 from focalcal.calibrators._shrinkage import FEW, FOLDS, Shrunken, ShrunkenFit
 from focalcal.calibrators._top_label import fit_top_label, identity_curve
 from focalcal.calibrators.affine import apply_affine
@@ -139,7 +139,7 @@ class FocalStructuredScaling(Calibrator):
         s = apply_affine(x, self.weight_, self.bias_)
         s = s + mean[:, None] * like(self.mean_weight_, s)
         log_p = focal_log_map(s, self.gamma_)
-        t = evaluate(top_log_odds(log_p), self.edges_, self.pieces_)
+        t = piecewise(top_log_odds(log_p), self.edges_, self.pieces_)
         return replace_top(log_p, t)
 
 

@@ -11,7 +11,7 @@ from scipy.interpolate import BSpline, PPoly
 from focalcal._arrays import Array
 from focalcal.calibrators._columns import Column, ColumnCalibrator, each
 from focalcal.calibrators._logistic import LogisticFit, common_slope, fit_logistic, slope_prior
-from focalcal.calibrators._piecewise import check_shapes, evaluate, pack
+from focalcal.calibrators._piecewise import check_shapes, pack, piecewise
 from focalcal.calibrators.binary import outcome, separated_notes
 from focalcal.errors import InputError
 
@@ -20,7 +20,7 @@ DEGREE = 3
 
 @dataclasses.dataclass(frozen=True)
 class _Curve:
-    """One column's curve, as `_piecewise.evaluate` takes it, and how its fit went."""
+    """One column's curve, as `piecewise` takes it, and how its fit went."""
 
     edges: np.ndarray
     pieces: np.ndarray
@@ -89,7 +89,7 @@ class SplineCalibration(ColumnCalibrator):
         return _Curve(*_pieces(knots, beta, slope, intercept), fit)
 
     def _calibrate(self, log_odds: Array) -> Array:
-        return evaluate(log_odds, self.edges_, self.pieces_)
+        return piecewise(log_odds, self.edges_, self.pieces_)
 
     def _state_shapes(self) -> dict[str, tuple[int, ...]]:
         return check_shapes(self.edges_, self._n_columns, DEGREE + 2)

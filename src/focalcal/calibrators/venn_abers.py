@@ -9,7 +9,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from focalcal._arrays import Array, namespace, two_columns
 from focalcal.calibrators._columns import Column, ColumnCalibrator, each
-from focalcal.calibrators._piecewise import check_shapes, evaluate, pack
+from focalcal.calibrators._piecewise import check_shapes, pack, piecewise
 from focalcal.calibrators.base import check_usable_logits
 from focalcal.calibrators.binning import ROUNDING, without_rounding
 from focalcal.errors import InputError
@@ -69,8 +69,8 @@ class VennAbers(ColumnCalibrator):
         return {}
 
     def _ends(self, log_odds: Array) -> tuple[Array, Array]:
-        lower = evaluate(log_odds, self.edges_, self.lower_[..., None])
-        return lower, evaluate(log_odds, self.edges_, self.upper_[..., None])
+        lower = piecewise(log_odds, self.edges_, self.lower_[..., None])
+        return lower, piecewise(log_odds, self.edges_, self.upper_[..., None])
 
     def _calibrate(self, log_odds: Array) -> Array:
         xp = namespace(log_odds)

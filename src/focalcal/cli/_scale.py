@@ -60,7 +60,7 @@ def opened(
         yield source, running
 
 
-def evaluate(
+def evaluate_files(
     file: Path,
     engine: str | None,
     scheduler: str | None,

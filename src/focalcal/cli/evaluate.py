@@ -46,7 +46,7 @@ def evaluate(
     """
     if _scale.wanted(file, engine, scheduler):
         settings = {"bins": bins, "json": json, "by": by, "inputs": inputs}
-        _scale.evaluate(file, engine, scheduler, **settings)
+        _scale.evaluate_files(file, engine, scheduler, **settings)
         return
     from focalcal import metrics
 

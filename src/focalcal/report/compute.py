@@ -26,8 +26,8 @@ from focalcal.report.data import (
     Curve,
     MethodResult,
     ModelReport,
+    PredictionFile,
     ReportData,
-    Source,
     Stops,
     View,
     WrongSample,
@@ -360,10 +360,10 @@ def _wrong(
     )
 
 
-def _sources(model: Model) -> tuple[Source, ...]:
+def _sources(model: Model) -> tuple[PredictionFile, ...]:
     files = model.files or (None, None)
     return tuple(
-        Source(
+        PredictionFile(
             role=role,
             file=file.name if file else "(in memory)",
             sha256=_digest(file) if file else None,

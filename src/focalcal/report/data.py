@@ -109,7 +109,7 @@ class WrongSample:
 
 
 @dataclasses.dataclass(frozen=True)
-class Source:
+class PredictionFile:
     """Where a set of predictions came from."""
 
     role: str
@@ -130,7 +130,7 @@ class ModelReport:
     name: str
     n_classes: int
     class_names: tuple[str, ...]
-    sources: tuple[Source, ...]
+    sources: tuple[PredictionFile, ...]
     methods: tuple[MethodResult, ...]
     chosen: str
     folds: int

@@ -16,7 +16,7 @@ from focalcal import bins as _bins
 from focalcal.bins import Bins
 from focalcal.calibrators import focal, temperature
 from focalcal.calibrators._grid import Best
-from focalcal.calibrators._odds import Point, log_odds
+from focalcal.calibrators._odds import Point, point_log_odds
 from focalcal.errors import InputError
 from focalcal.ordered import Ordered, fine_edges
 
@@ -88,7 +88,7 @@ def histograms(
     size = max(1, _ODDS // len(points))
     for start in range(0, len(labels), size):
         rows = slice(start, start + size)
-        odds = log_odds(logits[rows], points, double=True)
+        odds = point_log_odds(logits[rows], points, double=True)
         with np.errstate(over="ignore"):
             confidence = 1.0 / (1.0 + np.exp(-odds))
         for j, row in enumerate(confidence):

@@ -27,6 +27,7 @@ import scipy.stats
 from arena_data import DESIGN, FINAL, SMALLER, Task, networks, tables
 
 from focalcal import metrics
+from focalcal._arrays import softmax
 from focalcal._files import write_text
 from focalcal.calibrators import METHODS, make
 from focalcal.provenance import provenance
@@ -37,7 +38,7 @@ NOT_RUN = ("focal", "bbq", "ensemble-temperature")  # needs the training γ; slo
 SIZES = ((0, 200), (200, 1000), (1000, 10**9))
 
 Fit = Callable[[np.ndarray, np.ndarray], Callable[[np.ndarray], np.ndarray]]
-"""From log-probabilities (N, K), −∞ for zeros, and labels to a map to probabilities (N, K)."""
+"""From logits (N, K), −∞ for a probability of zero, and labels to a map to probabilities."""
 
 
 def main() -> None:
@@ -109,8 +110,8 @@ def sklearn_row(method: str) -> Fit:
 
     def fit(log_p: np.ndarray, labels: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
         frozen = FrozenEstimator(Given().fit(log_p, labels))
-        fitted = CalibratedClassifierCV(frozen, method=method).fit(np.exp(log_p), labels)
-        return lambda z: fitted.predict_proba(np.exp(z))
+        fitted = CalibratedClassifierCV(frozen, method=method).fit(softmax(log_p), labels)
+        return lambda z: fitted.predict_proba(softmax(z))
 
     return fit
 
@@ -120,8 +121,8 @@ def probmetrics_row(method: str) -> Fit:
         from probmetrics.calibrators import get_calibrator
 
         calibrator = get_calibrator(method)
-        calibrator.fit(np.exp(log_p), labels)
-        return lambda z: calibrator.predict_proba(np.exp(z))
+        calibrator.fit(softmax(log_p), labels)
+        return lambda z: calibrator.predict_proba(softmax(z))
 
     return fit
 
@@ -130,10 +131,12 @@ def netcal_row(log_p: np.ndarray, labels: np.ndarray) -> Callable[[np.ndarray], 
     from netcal.scaling import BetaCalibration
 
     fitted, binary = BetaCalibration(), log_p.shape[1] == 2
-    fitted.fit(np.exp(log_p[:, 1] if binary else log_p), labels)
+    p = softmax(log_p)
+    fitted.fit(p[:, 1] if binary else p, labels)
 
     def predict(z: np.ndarray) -> np.ndarray:
-        p = np.asarray(fitted.transform(np.exp(z[:, 1] if binary else z)))
+        given = softmax(z)
+        p = np.asarray(fitted.transform(given[:, 1] if binary else given))
         return np.stack([1 - p.ravel(), p.ravel()], axis=1) if binary else p
 
     return predict

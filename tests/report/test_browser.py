@@ -75,7 +75,7 @@ def test_sorting_by_click_and_by_key(browser, file, data):
     page, _ = visit(browser, file)
     head = page.locator("#m0-table thead button", has_text="Brier")
     cells = (
-        "[...document.querySelectorAll('#m0-table tbody tr')].map(r => +r.cells[3].dataset.value)"
+        "[...document.querySelectorAll('#m0-table tbody tr')].map(r => +r.cells[4].dataset.value)"
     )
     head.click()
     own = sorted(m.evaluation["brier"].value for m in data.models[0].methods)
@@ -189,3 +189,18 @@ CHECKS = r"""() => {
   }
   return faults;
 }"""
+
+
+def test_on_a_phone_no_number_is_cut(browser, file):
+    page, _ = visit(browser, file, width=390)
+    cut = "[...document.querySelectorAll('td')].filter(c => c.getBoundingClientRect().right > 391)"
+    assert page.evaluate(f"{cut}.map(c => c.textContent)") == []
+    page.context.close()
+
+
+def test_the_deciding_column_is_visible_on_a_laptop(browser, file):
+    page, _ = visit(browser, file, width=1280)
+    head = page.locator("#m0-table thead button", has_text="validation NLL")
+    box = head.bounding_box()
+    assert box["x"] + box["width"] < 1280
+    page.context.close()

@@ -122,13 +122,14 @@ def report(
         made, probs = _model_report(model, settings, share)
         done.append(made)
         outputs.append(probs)
+    judge = sentences.labels_verdict if several_labels else sentences.overall_verdict
+    verdict = judge(done)
     return ReportData(
         title=" / ".join(names) if len(names) < 4 else f"{len(names)} models",
         models=tuple(done),
         differences=answers.differences(models, done, outputs, settings),
-        verdict=sentences.labels_verdict(done)
-        if several_labels
-        else sentences.overall_verdict(done),
+        headline=verdict if several_labels else sentences.headline(done),
+        verdict=verdict,
         bins=settings.bins,
         level=settings.level,
         resamples=settings.resamples,

@@ -159,11 +159,12 @@ class ModelDifference:
 
 @dataclasses.dataclass(frozen=True)
 class ReportData:
-    """One or several models, measured in the same way."""
+    """One or several models, measured in the same way; the headline is a short verdict."""
 
     title: str
     models: tuple[ModelReport, ...]
     differences: tuple[ModelDifference, ...]
+    headline: str
     verdict: str
     bins: int
     level: float

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from focalcal.bins import Bins
+from focalcal.metrics.proportion import share_interval
 from focalcal.report import sentences
 from focalcal.report.data import ModelReport, View
 from focalcal.report.figure import Figure, axis, label
@@ -64,7 +65,7 @@ def reliability(prefix: str, view: View, which: str) -> Figure:
 
 
 def _reliability_traces(
-    b: Bins, low: np.ndarray | None, high: np.ndarray | None, which: str
+    b: Bins, low: np.ndarray, high: np.ndarray, which: str
 ) -> list[dict[str, Any]]:
     some = b.counts > 0
     x, y = b.mean_confidence[some], b.accuracy[some]
@@ -77,32 +78,27 @@ def _reliability_traces(
         "hoverinfo": "skip",
         "showlegend": False,
     }
-    traces = [diagonal]
-    custom = [b.counts[some]]
-    extra = ""
-    if low is not None:
-        band = {"type": "scatter", "mode": "lines", "x": x, "hoverinfo": "skip"}
-        band |= {"line": {"width": 0, "color": f"@{which}"}, "showlegend": False}
-        traces.append(band | {"y": low[some]})
-        traces.append(band | {"y": high[some], "fill": "tonexty", "fillcolor": f"@{which}-band"})
-        custom += [low[some], high[some]]
-        extra = "<br>interval %{customdata[1]:.1%} – %{customdata[2]:.1%}"
-    traces.append(
-        {
-            "type": "scatter",
-            "mode": "lines+markers",
-            "name": which,
-            "x": x,
-            "y": y,
-            "customdata": np.stack(custom, axis=1),
-            "line": {"color": f"@{which}", "width": 2.5},
-            "marker": {"size": 8, "color": f"@{which}"},
-            "hovertemplate": "confidence %{x:.1%}<br>accuracy %{y:.1%}"
-            + extra
-            + "<br>%{customdata[0]} samples<extra></extra>",
-        }
-    )
-    return traces
+    band = {"type": "scatter", "mode": "lines", "x": x, "hoverinfo": "skip"}
+    band |= {"line": {"width": 0, "color": f"@{which}"}, "showlegend": False}
+    line = {
+        "type": "scatter",
+        "mode": "lines+markers",
+        "name": which,
+        "x": x,
+        "y": y,
+        "customdata": np.stack([b.counts[some], low[some], high[some]], axis=1),
+        "line": {"color": f"@{which}", "width": 2.5},
+        "marker": {"size": 8, "color": f"@{which}"},
+        "hovertemplate": "confidence %{x:.1%}<br>accuracy %{y:.1%}"
+        "<br>interval %{customdata[1]:.1%} – %{customdata[2]:.1%}"
+        "<br>%{customdata[0]} samples<extra></extra>",
+    }
+    return [
+        diagonal,
+        band | {"y": low[some]},
+        band | {"y": high[some], "fill": "tonexty", "fillcolor": f"@{which}-band"},
+        line,
+    ]
 
 
 def class_errors(prefix: str, model: ModelReport) -> Figure:
@@ -156,7 +152,8 @@ def class_reliability(prefix: str, model: ModelReport) -> Figure:
         for which, view in (("before", model.before), ("after", model.after)):
             b = view.classes
             own = Bins(b.edges, b.counts[k], b.confidence_sums[k], b.correct_sums[k])
-            traces += _reliability_traces(own, None, None, which)[0 if which == "before" else 1 :]
+            band = share_interval(own.correct_sums, own.counts)
+            traces += _reliability_traces(own, *band, which)[0 if which == "before" else 1 :]
         return traces
 
     choices = tuple((model.class_names[k], of(k)) for k in order)

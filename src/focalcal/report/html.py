@@ -13,7 +13,7 @@ from focalcal.report import rows as _rows
 from focalcal.report.data import ModelReport, ReportData
 from focalcal.report.figure import Figure
 from focalcal.report.rows import best, parameters
-from focalcal.report.sentences import accuracy_change, percent, right_wrong_text
+from focalcal.report.sentences import accuracy_change, headline, percent, right_wrong_text
 
 MAX_EMBEDDED = 400_000
 """Characters of a calibrator's JSON that the page carries; a larger one is saved by a command."""
@@ -41,7 +41,7 @@ def render(report: ReportData) -> str:
     )
     return page.frame(
         title=f"Calibration report: {report.title}",
-        lead=report.verdict,
+        lead=report.headline,
         links=links,
         body="".join(parts),
         figures=drawn,
@@ -52,7 +52,7 @@ def render(report: ReportData) -> str:
 def _model(
     report: ReportData, model: ModelReport, prefix: str, several: bool, drawn: list[Figure]
 ) -> str:
-    head = [page.piece("verdict", model.verdict)] if several else []
+    head = [page.piece("verdict", headline([model]))] if several else []
     head += [page.piece("warning", f"Warning: {text}.") for text in model.warnings]
     level = 3 if several else 2
     content = [*head, _cards(model)]
@@ -86,14 +86,13 @@ def _methods(report: ReportData, model: ModelReport, prefix: str, drawn: list[Fi
     tops = {m.name: best(model, m) for m in columns}
     body = []
     for r in sorted(model.methods, key=lambda r: r.evaluation["nll"].value):
-        cells = []
+        score = "–" if r.validation_nll is None else f"{r.validation_nll:.4f}"
+        cells = [(_number(r.validation_nll), score, "", False)]
         for m in columns:
             e = r.evaluation[m.name]
             cells.append(
                 (_number(e.value), _rows.value(m, e), _rows.interval(m, e), e.value == tops[m.name])
             )
-        score = "–" if r.validation_nll is None else f"{r.validation_nll:.4f}"
-        cells.append((_number(r.validation_nll), score, "", False))
         cells.append((_number(r.seconds), f"{r.seconds:.2f}", "", False))
         body.append((r, parameters(r) or r.method, r.method == model.chosen, cells))
     caption = (
@@ -101,7 +100,7 @@ def _methods(report: ReportData, model: ModelReport, prefix: str, drawn: list[Fi
         f"{100 * report.level:g} % intervals ({report.resamples} resamples); a heading "
         "sorts its column."
     )
-    titles = ["calibrator", *map(_rows.title, columns), "validation NLL", "fit, s"]
+    titles = ["calibrator", "validation NLL", *map(_rows.title, columns), "fit, s"]
     made = page.piece("methods", f"{prefix}-table", caption, titles, body)
     table = page.scroll(made, f"Calibrators, {model.name}")
     notes = [(r.name, note) for r in model.methods for note in r.notes]
@@ -146,7 +145,8 @@ def _landscape(report: ReportData, model: ModelReport, prefix: str, drawn: list[
     )
     made = F.landscape(prefix, model)
     drawn.append(made)
-    return page.paragraph(words) + page.figure(made)
+    content = page.paragraph(words) + page.figure(made)
+    return page.piece("details", "Equal-mass ECE over γ and T", content)
 
 
 def _risk(report: ReportData, model: ModelReport, prefix: str, drawn: list[Figure]) -> str:

@@ -75,6 +75,19 @@ def overall_verdict(models: Sequence[ModelReport]) -> str:
     )
 
 
+def headline(models: Sequence[ModelReport]) -> str:
+    """The verdict without its details, short enough for a phone."""
+    if len(models) > 1:
+        best = min(models, key=lambda m: m.after.evaluation["nll"].value)
+        return f"{best.name} has the lowest NLL after calibration."
+    (model,) = models
+    before, after = (v.evaluation["ece"].value for v in (model.before, model.after))
+    found = direction(model.before.evaluation)
+    if model.chosen == model.before.method:
+        return f"{found}; no calibrator is clearly better than none."
+    return f"{found}; {model.after.name}: ECE {percent(before)} → {percent(after)}."
+
+
 def labels_verdict(labels: Sequence[ModelReport]) -> str:
     """One sentence about the labels of a multi-label task, each calibrated by itself."""
 

@@ -44,7 +44,7 @@ def test_each_format(folder, name, start):
 
 def test_several_models_and_json_on_stdout(folder):
     models = [f"one={folder / 'a'}", str(folder / "b")]
-    out = ["-o", str(folder / "out"), "--format", "json", "--json"]
+    out = ["-o", str(folder / "out"), "--output-format", "json", "--json"]
     result = runner.invoke(app, ["report", *models, *out, *FEW])
     assert result.exit_code == 0, result.output
     assert [m["name"] for m in json.loads(result.stdout)["models"]] == ["one", "b"]
@@ -69,7 +69,7 @@ def test_keys_are_passed_on(folder):
         (["x=a", "--val", "a/val.npz"], "got both"),
         (["=a"], "expected NAME=FOLDER"),
         (["x=nowhere"], "expected a folder"),
-        (["x=a", "--format", "pdf"], "expected a format"),
+        (["x=a", "--output-format", "pdf"], "expected a format"),
         (["x=a", "--methods", "magic"], "expected methods among"),
         (["--val", "a/val.npz", "--test", "none.npz"], "no file at"),
     ],

@@ -41,7 +41,10 @@ def report(
         Path, typer.Option("--output", "-o", help="File to write: .html, .md or .json.")
     ] = Path("report.html"),
     format: Annotated[
-        str | None, typer.Option(help="html, md or json; by default from the file's ending.")
+        str | None,
+        typer.Option(
+            "--output-format", help="html, md or json; by default from the file's ending."
+        ),
     ] = None,
     methods: Annotated[
         str | None, typer.Option(help="Calibrators to fit, separated by commas; default: all.")

@@ -58,6 +58,6 @@ def check_format(path: str | Path, format: str | None = None) -> str:
     if format not in FORMATS:
         raise InputError(
             f"expected a format of {', '.join(FORMATS)}, got {format!r}; "
-            "name the file .html, .md or .json, or give --format"
+            "name the file .html, .md or .json, or give --output-format"
         )
     return format

@@ -17,6 +17,7 @@ import inventories  # noqa: E402
 import reference  # noqa: E402
 
 from focalcal import __version__  # noqa: E402
+from focalcal.metrics.declare import METRICS  # noqa: E402
 from focalcal_papers.errata import errata  # noqa: E402
 
 project = "focalcal"
@@ -101,7 +102,25 @@ def _between(path: Path, mark: str) -> str:
     return text.split(start)[1].split(end)[0] if start in text and end in text else ""
 
 
+def _metrics() -> str:
+    rows = []
+    for m in METRICS.values():
+        kind = m.interval if isinstance(m.interval, str) else "closed form"
+        streams = "–" if not m.streams else "within a bound" if m.bound else "exact"
+        rows.append(
+            (
+                f"`{m.name}`",
+                m.explanation,
+                m.better or "–",
+                kind if m.interval else f"none: {m.why}",
+                streams,
+            )
+        )
+    return _table(("metric", "what it is", "better", "interval", "streaming"), rows)
+
+
 INCLUDES = {
+    "<!-- metrics -->": _metrics,
     "<!-- errata -->": _errata,
     "<!-- quality -->": lambda: _between(HERE.parent / "benchmarks" / "README.md", "quality"),
 }

@@ -47,6 +47,7 @@ class PriorCorrection(Calibrator):
     method: ClassVar[str] = "prior-correction"
     summary: ClassVar[str] = "other class proportions than in training, after any calibrator"
     state: ClassVar[tuple[str, ...]] = ("calibrator_", "train_prior_", "target_prior_")
+    calibrator_: Calibrator
 
     def __init__(
         self,

@@ -230,19 +230,22 @@ def without_rounding(s: np.ndarray) -> np.ndarray:
     """Scores (N,) where those that differ only by rounding are replaced by their smallest.
 
     Groups of neighbours closer than ROUNDING are merged if all of the group fits into that
-    distance: a chain of close scores is a continuum, not one score.
+    distance: a chain of close scores is a continuum, not one score. Finer distances go first, so
+    that equal scores are merged within such a chain too.
 
     >>> without_rounding(np.array([3.0, 1.0, 1.0 + 1e-12]))
     array([3., 1., 1.])
     """
     order = np.argsort(s, kind="stable")
     x = s[order]
-    least = ROUNDING * (np.abs(x) + min(1.0, float(np.abs(x).max())))
-    group = np.concatenate([[0], np.cumsum(np.diff(x) > least[1:])])
-    first = np.searchsorted(group, group, side="left")
-    last = np.searchsorted(group, group, side="right") - 1
+    size = np.abs(x) + min(1.0, float(np.abs(x).max()))
+    for distance in (1e-12, 1e-9, 1e-7, 1e-6, ROUNDING):
+        group = np.concatenate([[0], np.cumsum(np.diff(x) > distance * size[1:])])
+        first = np.searchsorted(group, group, side="left")
+        last = np.searchsorted(group, group, side="right") - 1
+        x = np.where(x[last] - x[first] <= distance * size, x[first], x)
     out = np.empty_like(s)
-    out[order] = np.where(x[last] - x[first] <= least, x[first], x)
+    out[order] = x
     return out
 
 

@@ -100,6 +100,8 @@ def _fit_column(column: Column) -> tuple[np.ndarray, np.ndarray]:
     upper = with_a_one(totals, ones)
     lower = 1 - with_a_one(totals[::-1], (totals - ones)[::-1])[::-1]
     beside = ROUNDING / 4 * (np.abs(s) + (min(1.0, float(np.abs(s).max())) or 1.0))
+    gaps = np.concatenate([[np.inf], np.diff(s), [np.inf]])
+    beside = np.minimum(beside, np.minimum(gaps[:-1], gaps[1:]) / 4)
     edges = np.stack([s - beside, s + beside], axis=1).reshape(-1)
     p0 = np.repeat(np.append(0.0, lower), 2)[1:]
     p1 = np.repeat(np.append(upper, 1.0), 2)[:-1]

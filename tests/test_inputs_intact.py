@@ -56,6 +56,7 @@ ARGUMENTS: dict[str, Any] = {
     "sample_weight": 1 + LABELS.astype(float),
     "w": 1 + LABELS.astype(float),
     "hit": RIGHT,
+    "hits": np.flatnonzero(RIGHT),
     "quick": False,
     "groups": LABELS,
     "by": LABELS % 2,
@@ -93,11 +94,22 @@ WITHOUT_DATA = {
 }
 """Parameters that are no arrays of samples: drawings, networks, operators, sorted samples."""
 
-ELSEWHERE = {"sum_over_processes": "needs a process group"}
+ELSEWHERE = {
+    "sum_over_processes": "needs a process group",
+    "add_samples": "adds to the table it is given",
+    "add_columns": "adds to the table it is given",
+}
 
 PACKAGES = ("maps", "metrics", "bins", "figures", "losses", "curvature")
 TORCH_ONLY = ("losses", "curvature")
-NUMPY_ONLY = ("quantile_positions", "ratio_or_zero", "bin_table", "class_table", "slices")
+NUMPY_ONLY = (
+    "quantile_positions",
+    "ratio_or_zero",
+    "bin_table",
+    "class_table",
+    "slices",
+    "even_bins",
+)
 
 
 def _functions() -> list[tuple[str, str]]:

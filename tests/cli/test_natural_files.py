@@ -248,7 +248,7 @@ def test_weekly_batches(tmp_path, suffix):
 
 def test_a_thousand_classes(tmp_path):
     for seed, file in enumerate(("val.npz", "test.npz")):
-        z, y = draw(seed, n=600, k=1000)
+        z, y = draw(seed, n=300, k=1000)
         np.savez(tmp_path / file, logits=(2 * z).astype(np.float32), labels=y)
     through(tmp_path, tmp_path / "val.npz", tmp_path / "test.npz")
 

@@ -12,16 +12,9 @@ from pathlib import Path
 from focalcal._files import write_text
 from focalcal.errors import InputError
 from focalcal.report import html, markdown
-from focalcal.report.compute import (
-    Model,
-    Settings,
-    default_methods,
-    files_in,
-    load_folder,
-    load_model,
-    report,
-)
+from focalcal.report.compute import Settings, default_methods, report
 from focalcal.report.data import MethodResult, ModelReport, ReportData
+from focalcal.report.models import Model, files_in, load_folder, load_model
 
 FORMATS = {"html": html.render, "md": markdown.render, "json": ReportData.to_json}
 """Renderers by the name of their format: ReportData to text."""

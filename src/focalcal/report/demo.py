@@ -11,7 +11,8 @@ from pathlib import Path
 from focalcal.errors import MissingExtraError
 from focalcal.predictions import Predictions
 from focalcal.provenance import provenance
-from focalcal.report.compute import Model, Settings, default_methods, load_folder
+from focalcal.report.compute import Settings, default_methods
+from focalcal.report.models import Model, load_folder
 
 NAMES = {"ce": "cross-entropy", "fl3": "focal γ = 3"}
 """What the folders of the embedded predictions are called on the page."""

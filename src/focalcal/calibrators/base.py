@@ -107,6 +107,7 @@ def has_zeros(logits: Any) -> bool:
     xp = namespace(logits)
     if not xp.isdtype(logits.dtype, "real floating") or math.isfinite(xp.sum(logits)):
         return False
+    logits = as_float(logits)  # in half precision LARGEST_LOGIT would be infinite
     top = xp.max(logits, axis=1)
     usable = xp.all(xp.abs(top) <= LARGEST_LOGIT) & ~xp.any(xp.isnan(logits))
     below = xp.where(logits == -xp.inf, xp.zeros_like(logits), logits)

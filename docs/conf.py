@@ -62,7 +62,7 @@ sphinx_gallery_conf = {
     "examples_dirs": "../examples",
     "gallery_dirs": "gallery",
     "filename_pattern": r"/plot_",
-    "ignore_pattern": r"(__init__|/_)",
+    "ignore_pattern": r"(__init__|/_|a_year)",  # a_year runs the page of that name
     "within_subsection_order": "FileNameSortKey",
     "download_all_examples": False,
     "min_reported_time": 60,

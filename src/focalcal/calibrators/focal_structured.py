@@ -101,7 +101,7 @@ class FocalStructuredScaling(Calibrator):
         curve = identity_curve()
         if weights.sum() >= FEW:
             left = found.held_out
-            hits = (left.log_p.argmax(axis=1) == labels[left.rows]).astype(np.float64)
+            hits = expected_hits(left.log_p, labels[left.rows])
             c = top_log_odds(left.log_p.astype(np.float64))[:, 0]
             curve = fit_top_label(c, hits, weights[left.rows] * left.shares)
         self.edges_, self.pieces_ = pack([curve.edges], [curve.pieces])
@@ -141,6 +141,20 @@ class FocalStructuredScaling(Calibrator):
         log_p = focal_log_map(s, self.gamma_)
         t = piecewise(top_log_odds(log_p), self.edges_, self.pieces_)
         return replace_top(log_p, t)
+
+
+def expected_hits(log_p: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Whether the most probable class is the label (N,); one of m tied classes is a hit of 1/m.
+
+    So the order of the classes does not matter. Ties are those up to what a solver leaves open.
+
+    >>> expected_hits(np.log([[0.5, 0.5], [0.9, 0.1]]), np.array([1, 1]))
+    array([0.5, 0. ])
+    """
+    gap = log_p.max(axis=1, keepdims=True) - log_p
+    tied = gap <= math.sqrt(np.finfo(log_p.dtype).eps)
+    own = np.take_along_axis(tied, labels[:, None], axis=1)[:, 0]
+    return own / tied.sum(axis=1)
 
 
 def features(logits: Array) -> tuple[Array, Array]:

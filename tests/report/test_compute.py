@@ -125,7 +125,7 @@ def test_json_is_strict_and_complete(data):
 
 
 def test_every_registered_method_is_reported_by_default():
-    assert set(calibrators.METHODS) - set(default_methods(10)) <= {"auto"}
+    assert set(calibrators.METHODS) - set(default_methods(10)) <= {"auto", "prior-correction"}
     assert "matrix" not in default_methods(1000)
 
 

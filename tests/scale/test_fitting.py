@@ -67,7 +67,8 @@ def test_grid_searches_find_the_same_point(memory, pattern, method, params, monk
     there = calibrators.make(method, **params).fit(*memory)
     for name in there.state:
         assert getattr(found.calibrator, name) == getattr(there, name)
-    bound = 1e-12 if params["objective"] == "ece" else 5e-3
+    # In memory the ECE is that of the float32 probabilities themselves.
+    bound = 1e-8 if params["objective"] == "ece" else 5e-3
     assert found.calibrator.diagnostics_.after == pytest.approx(there.diagnostics_.after, abs=bound)
     assert found.passes == (1 if method == "temperature" else 3)
 

@@ -7,7 +7,6 @@ against the array API, so the same lines serve NumPy, torch on any device and th
 from __future__ import annotations
 
 import dataclasses
-import math
 import warnings
 from collections.abc import Callable
 from typing import Any, ClassVar, Self
@@ -105,7 +104,7 @@ def has_zeros(logits: Any) -> bool:
     if logits.ndim != 2 or logits.shape[1] < 2 or 0 in logits.shape:
         return False
     xp = namespace(logits)
-    if not xp.isdtype(logits.dtype, "real floating") or math.isfinite(xp.sum(logits)):
+    if not xp.isdtype(logits.dtype, "real floating") or bool(xp.isfinite(xp.sum(logits))):
         return False
     logits = as_float(logits)  # in half precision LARGEST_LOGIT would be infinite
     top = xp.max(logits, axis=1)

@@ -39,8 +39,8 @@ STOPS = np.round(np.arange(0, 101) / 100, 2)
 MANY_CLASSES = 200
 _QUADRATIC = ("matrix", "dirichlet", "structured-matrix")
 """Methods with a parameter per pair of classes: left out by default where classes are many."""
-_NOT_ROWS = ("auto",)
-"""A choice among the others is the verdict, not a row beside them."""
+_NOT_ROWS = ("auto", "prior-correction")
+"""An average of the others, and a correction that needs another class distribution."""
 
 Progress = Callable[[float], None]
 

@@ -80,7 +80,8 @@ def test_interval_covers_the_true_accuracy_as_often_as_it_says():
     coverage = [
         binom.pmf(counts, 40, p)[(low <= p) & (p <= high)].sum() for p in np.linspace(0.5, 0.95, 90)
     ]
-    assert np.mean(coverage) == pytest.approx(0.95, abs=0.01)
+    assert min(coverage) >= 0.95  # exact: never less than it says
+    assert np.mean(coverage) < 0.98
 
 
 def test_classwise_has_a_line_per_class(ax, rng):

@@ -38,6 +38,12 @@ def check_whole(value: Any, name: str, least: int) -> int:
     return number
 
 
+def check_level(level: float) -> None:
+    """Refuse a level of confidence that is not between 0 and 1."""
+    if not 0 < level < 1:
+        raise InputError(f"expected a level between 0 and 1, such as 0.95, got {level!r}")
+
+
 def check_logits(logits: Any, name: str = "logits") -> Array:
     """Finite float logits of shape (N, C), or (N,) / (N, 1) for a binary problem; N ≥ 1."""
     logits = _check_numbers(logits, name)
@@ -128,6 +134,17 @@ def check_labels(labels: Any, n: int, n_classes: int, name: str = "y_true") -> A
             f"expected {name} in 0..{n_classes - 1}, got {int(given[row])} at row {row}"
         )
     return labels
+
+
+def check_classes(y_true: Any, y_prob: Any) -> tuple[np.ndarray | None, np.ndarray]:
+    """Labels (N,), if given, and probabilities (N, K) as NumPy; one column is class 1 of two."""
+    probs = to_numpy(check_probs(y_prob))
+    if probs.ndim == 1 or probs.shape[1] == 1:
+        p = probs.reshape(-1)
+        probs = np.column_stack([1 - p, p])
+    if y_true is None:
+        return None, probs
+    return to_numpy(check_labels(y_true, *probs.shape)), probs
 
 
 def check_weights(sample_weight: Any, n: int) -> Array:

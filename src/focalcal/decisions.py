@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from focalcal._arrays import to_numpy
-from focalcal._checks import check_labels, check_probs
+from focalcal._checks import check_classes, check_level
 from focalcal.errors import InputError
 from focalcal.metrics import Estimate
 from focalcal.metrics.proportion import binomial_cdf, most_hits, proportion
@@ -121,7 +120,8 @@ def threshold(
     goal, value = goals[0]
     if not 0 < value < 1:
         raise InputError(f"expected {goal} between 0 and 1, such as 0.99 or 0.01, got {value!r}")
-    labels, probs = _labels_and_probs(y_true, y_prob, level)
+    check_level(level)
+    labels, probs = check_classes(y_true, y_prob)
     confidence = probs.max(axis=1)
     return choose(confidence, probs.argmax(axis=1) != labels, goal, value, level)
 
@@ -195,7 +195,8 @@ def expected_cost(
 
     Chow 1970; Elkan 2001; Maurer & Pontil 2009 for the bound.
     """
-    labels, probs = _labels_and_probs(y_true, y_prob, level)
+    check_level(level)
+    labels, probs = check_classes(y_true, y_prob)
     n, table = len(probs), _cost_table(costs, abstain_cost, probs.shape[1])
     each = probs @ table
     chosen = each.argmin(axis=1)
@@ -229,7 +230,7 @@ def decide(
     >>> decide([[0.9, 0.1], [0.6, 0.4]], costs=[[0, 1], [20, 0]])
     array([1, 1])
     """
-    _, probs = _labels_and_probs(None, y_prob, 0.5)
+    _, probs = check_classes(None, y_prob)
     if threshold is not None:
         if costs is not None or abstain_cost is not None:
             raise InputError("expected a threshold or costs, got both")
@@ -266,17 +267,3 @@ def _cost_table(costs: Any, abstain_cost: float | None, n_classes: int) -> np.nd
     if not math.isfinite(abstain_cost):
         raise InputError(f"expected a finite abstain_cost, got {abstain_cost!r}")
     return np.column_stack([table, np.full(n_classes, float(abstain_cost))])
-
-
-def _labels_and_probs(
-    y_true: Any, y_prob: Any, level: float
-) -> tuple[np.ndarray | None, np.ndarray]:
-    if not 0 < level < 1:
-        raise InputError(f"expected a level between 0 and 1, such as 0.95, got {level!r}")
-    probs = to_numpy(check_probs(y_prob))
-    if probs.ndim == 1 or probs.shape[1] == 1:
-        p = probs.reshape(-1)
-        probs = np.column_stack([1 - p, p])
-    if y_true is None:
-        return None, probs
-    return to_numpy(check_labels(y_true, *probs.shape)), probs

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from focalcal._checks import check_level
 from focalcal.errors import InputError
 from focalcal.metrics.declare import METRICS
 from focalcal.metrics.resampling import check_resamples, resample_pair
@@ -88,8 +89,7 @@ def compare(
 
     Efron & Tibshirani 1993, ch. 16.
     """
-    if not 0 < level < 1:
-        raise InputError(f"expected a level between 0 and 1, such as 0.95, got {level!r}")
+    check_level(level)
     pair = [labels_and_values(y_true, given) for given in (first, second)]
     if pair[0][0].shape != pair[1][0].shape or (pair[0][0] != pair[1][0]).any():
         raise InputError(

@@ -19,8 +19,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from focalcal._arrays import to_numpy
-from focalcal._checks import check_labels, check_probs
+from focalcal._checks import check_classes, check_level
 from focalcal.bins import Bins, bin_samples, equal_mass_edges
 from focalcal.errors import FileFormatError, InputError
 from focalcal.metrics.proportion import proportion
@@ -126,11 +125,10 @@ class Monitor:
     def __init__(
         self, y_true: Any, y_prob: Any, *, level: float = 0.95, tolerance: float = 0.0
     ) -> None:
-        if not 0 < level < 1:
-            raise InputError(f"expected a level between 0 and 1, such as 0.95, got {level!r}")
+        check_level(level)
         if not 0 <= tolerance < 1:
             raise InputError(f"expected a tolerance in [0, 1), such as 0.01, got {tolerance!r}")
-        probs, labels = _checked(y_prob, y_true)
+        labels, probs = check_classes(y_true, y_prob)
         if labels is None:
             raise InputError("expected a reference with labels, got none")
         self.level, self.tolerance = float(level), float(tolerance)
@@ -154,7 +152,7 @@ class Monitor:
 
     def summarise(self, y_prob: Any, y_true: Any = None) -> Batch:
         """What `update` needs of some samples; parts that were read apart can be added."""
-        probs, labels = _checked(y_prob, y_true)
+        labels, probs = check_classes(y_true, y_prob)
         if probs.shape[1] != self.n_classes:
             raise InputError(
                 f"expected {self.n_classes} classes, as in the reference, got {probs.shape[1]}"
@@ -310,11 +308,3 @@ def _vector(values: Any, n: int) -> np.ndarray:
     if made.shape != (n,) or not (np.isfinite(made) & (made >= 0)).all():
         raise FileFormatError(f"expected {n} numbers that are not negative")
     return made
-
-
-def _checked(y_prob: Any, y_true: Any) -> tuple[np.ndarray, np.ndarray | None]:
-    probs = to_numpy(check_probs(y_prob))
-    if probs.ndim == 1 or probs.shape[1] == 1:
-        p = probs.reshape(-1)
-        probs = np.column_stack([1 - p, p])
-    return probs, None if y_true is None else to_numpy(check_labels(y_true, *probs.shape))

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from focalcal.errors import InputError
+from focalcal._checks import check_level
 from focalcal.metrics.summary import Estimate
 
 
@@ -32,8 +32,7 @@ def share_interval(hits: Any, n: Any, level: float = 0.95) -> tuple[np.ndarray, 
     """
     from scipy.special import betaincinv
 
-    if not 0 < level < 1:
-        raise InputError(f"expected a level between 0 and 1, such as 0.95, got {level!r}")
+    check_level(level)
     hits, n = np.asarray(hits, dtype=np.float64), np.asarray(n, dtype=np.float64)
     misses, tail = n - hits, (1 - level) / 2
     # The quantile of Beta(0, ·) is 0 and that of Beta(·, 0) is 1; SciPy has them as NaN. The

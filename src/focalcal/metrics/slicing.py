@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from focalcal._checks import check_whole
+from focalcal._checks import check_level, check_whole
 from focalcal.errors import InputError
 from focalcal.metrics.comparison import labels_and_values
 from focalcal.metrics.resampling import check_resamples, consistency_values
@@ -104,8 +104,7 @@ def evaluate_by(
 
     Holm 1979.
     """
-    if not 0 < level < 1:
-        raise InputError(f"expected a level between 0 and 1, such as 0.95, got {level!r}")
+    check_level(level)
     least, resamples = check_whole(least, "least", 1), check_resamples(resamples)
     given = y_true if y_prob is None else y_prob
     labels, values = labels_and_values(None if y_prob is None else y_true, given)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from focalcal._checks import check_level
 from focalcal.bins import Bins
 from focalcal.errors import InputError
 from focalcal.metrics.declare import METRICS, Metric
@@ -112,8 +113,7 @@ def evaluate(
     >>> e["accuracy"].value, e.n, e.test.resamples
     (0.75, 4, 50)
     """
-    if not 0 < level < 1:
-        raise InputError(f"expected a level between 0 and 1, such as 0.95, got {level!r}")
+    check_level(level)
     if task not in ("auto", "multilabel"):
         raise InputError(f"expected task 'auto' or 'multilabel', got {task!r}")
     given = y_true if hasattr(y_true, "as_logits") else None

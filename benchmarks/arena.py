@@ -28,8 +28,8 @@ from arena_data import DESIGN, FINAL, SMALLER, Task, networks, tables
 
 from focalcal import metrics
 from focalcal._arrays import softmax
-from focalcal._files import write_text
 from focalcal.calibrators import METHODS, make
+from focalcal.files import write_text
 from focalcal.provenance import provenance
 
 SCORES = ("log-loss", "Brier", "ECE %", "seconds")

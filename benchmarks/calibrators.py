@@ -45,7 +45,7 @@ def main() -> None:
     else:
         results = {"grid": grid(25_000, 1_000, args)}
     if args.json:
-        from focalcal._files import write_text
+        from focalcal.files import write_text
 
         write_text(args.json, json.dumps({"provenance": provenance(), **results}, indent=2))
 

@@ -37,7 +37,7 @@ def main() -> None:
     results["bootstrap"] = bootstrap(args.rounds)
     results["evaluate_seconds"] = evaluate()
     if args.json:
-        from focalcal._files import write_text
+        from focalcal.files import write_text
 
         write_text(args.json, json.dumps({"provenance": provenance(), **results}, indent=2))
 

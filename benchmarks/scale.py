@@ -40,7 +40,7 @@ import pyarrow.parquet as pq
 
 from focalcal import scale
 from focalcal._blocks import available_cores
-from focalcal._formats import numpy_to_column
+from focalcal.formats import numpy_to_column
 from focalcal.provenance import provenance
 from focalcal.scale.evaluation import merge_statistics, partition_statistics
 from focalcal.scale.fitting import add, first_sums, partition_sums, sums_at
@@ -61,7 +61,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=args.folder) as folder:
         results = measure(Path(folder), args.rows, args.engine, args.rounds, args.cold, args.layout)
     if args.json:
-        from focalcal._files import write_text
+        from focalcal.files import write_text
 
         write_text(args.json, json.dumps({"provenance": provenance(), **results}, indent=2))
 

@@ -22,8 +22,8 @@ from pathlib import Path
 
 import torch
 
-from focalcal._files import atomic_path, write_text
 from focalcal.curvature import HessianOperator, figures, summarise_curvature
+from focalcal.files import atomic_path, write_text
 from focalcal.provenance import provenance
 from focalcal_papers.data import IMAGENET_MEAN, IMAGENET_STD, load
 from focalcal_papers.models import load_weights, make_model

@@ -32,7 +32,7 @@ def rng() -> np.random.Generator:
 @pytest.fixture(scope="session")
 def real_cifar10(shared_data: Path, request: pytest.FixtureRequest) -> Path:
     """Folder with the official CIFAR-10 binary files, rebuilt once into pytest's cache."""
-    from focalcal._files import atomic_path
+    from focalcal.files import atomic_path
 
     image = pytest.importorskip("PIL.Image", reason="the mosaics need Pillow")
     source = shared_data / "cifar10"

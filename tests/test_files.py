@@ -10,8 +10,8 @@ import textwrap
 
 import pytest
 
-from focalcal import _files
-from focalcal._files import atomic_path, write_text
+from focalcal import files
+from focalcal.files import atomic_path, write_text
 
 
 def test_failure_keeps_the_old_file(tmp_path):
@@ -39,7 +39,7 @@ def test_a_killed_writer_leaves_nothing_after_the_next_write(tmp_path):
     write_text(tmp_path / "a.txt", "old")
     code = f"""
         import time
-        from focalcal._files import atomic_path
+        from focalcal.files import atomic_path
         with atomic_path({str(tmp_path / "a.txt")!r}) as temporary:
             temporary.write_text("half")
             print("writing", flush=True)
@@ -79,7 +79,7 @@ def test_permissions_follow_the_umask_without_touching_it(tmp_path, monkeypatch)
 
 
 def test_no_signal_is_sent_where_it_would_end_the_process(tmp_path, monkeypatch):
-    monkeypatch.setattr(_files, "POSIX", False)
+    monkeypatch.setattr(files, "POSIX", False)
     monkeypatch.setattr(os, "kill", None)
     fresh, old = (tmp_path / f".focalcal-tmp-a.txt-{pid}-x.txt" for pid in (1, 2))
     fresh.touch()

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from focalcal._formats import read_table, write_table
 from focalcal.errors import FileFormatError, MissingExtraError
+from focalcal.formats import read_table, write_table
 from focalcal.predictions import Predictions
 
 

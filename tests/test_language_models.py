@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from focalcal._formats.language_models import (
+from focalcal.calibrators import load
+from focalcal.cli import app
+from focalcal.errors import FileFormatError, InputError
+from focalcal.formats.language_models import (
     ABSENT,
     read_inspect,
     read_lm_eval,
     read_lm_eval_norm,
 )
-from focalcal.calibrators import load
-from focalcal.cli import app
-from focalcal.errors import FileFormatError, InputError
 from focalcal.predictions import Predictions
 
 CHOICES = [" Paris", " Rome", " Oslo"]

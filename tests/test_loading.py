@@ -15,9 +15,9 @@ import pytest
 import torch
 
 from focalcal import loading
-from focalcal._formats import read_table, write_table
-from focalcal._formats.roles import Keys
 from focalcal.errors import FileFormatError, InputError, MissingExtraError
+from focalcal.formats import read_table, write_table
+from focalcal.formats.roles import Keys
 from focalcal.predictions import Predictions, concatenate
 
 Z = np.array([[2.0, 0.0, -1.0], [0.5, 0.25, 3.0], [-1.0, 1.0, 0.0]])

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from focalcal._formats import Table, columns, read_table, roles, write_table
-from focalcal._formats.binary import load_npy
-from focalcal._formats.roles import Keys, Roles
-from focalcal._formats.text import objects
 from focalcal.errors import FileFormatError, InputError
+from focalcal.formats import Table, columns, read_table, roles, write_table
+from focalcal.formats.binary import load_npy
+from focalcal.formats.roles import Keys, Roles
+from focalcal.formats.text import objects
 from focalcal.predictions import Predictions
 
 

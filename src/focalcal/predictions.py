@@ -12,9 +12,9 @@ import numpy as np
 from focalcal._arrays import Array, is_torch, log_softmax, namespace, to_numpy, two_columns
 from focalcal._blocks import map_blocks
 from focalcal._checks import check_labels, check_logits, check_probs
-from focalcal._formats import TEXT, ending, write_table
 from focalcal._labels import encode
 from focalcal.errors import InputError
+from focalcal.formats import TEXT, ending, write_table
 
 TASKS = ("auto", "multilabel")
 

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from focalcal import metrics
 from focalcal.bins import bin_samples, equal_width_edges
-from focalcal.cli import _console, app
+from focalcal.cli import app, terminal
 from focalcal.cli.evaluate import reliability_sketch
 from focalcal.metrics import METRICS
 
@@ -89,8 +89,8 @@ def test_golden_file(shared_data):
 
 
 def test_p_values_are_not_more_exact_than_they_are():
-    assert _console.p_text(1 / 1001) == "p < .001"
-    assert _console.p_text(0.0312) == "p = .031"
+    assert terminal.p_text(1 / 1001) == "p < .001"
+    assert terminal.p_text(0.0312) == "p = .031"
 
 
 def test_a_binary_file_has_no_rows_for_confidences_below_a_half(tmp_path, rng):

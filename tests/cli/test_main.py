@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 import focalcal.cli
 from focalcal import __version__
-from focalcal.cli import COMMANDS, PAPERS, _console, app
+from focalcal.cli import COMMANDS, PAPERS, app, terminal
 
 runner = CliRunner()
 every_command = pytest.mark.parametrize("name", [*COMMANDS, *PAPERS])
@@ -158,7 +158,7 @@ def test_no_escape_codes_off_a_terminal(arguments):
 def test_no_color_is_obeyed_on_a_terminal(monkeypatch):
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setenv("FORCE_COLOR", "1")  # rich: draw as on a terminal
-    console = _console.out()
+    console = terminal.out()
     with console.capture() as captured:
         console.print("[red]x[/red]", end="")
     assert captured.get() == "x"

@@ -16,9 +16,9 @@ import torch
 from scipy.special import expit, softmax
 from typer.testing import CliRunner
 
-from focalcal._formats import read_table
 from focalcal.calibrators import TemperatureScaling, load
 from focalcal.cli import app
+from focalcal.formats import read_table
 from focalcal.predictions import Predictions
 
 runner = CliRunner()

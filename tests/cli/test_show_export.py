@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from focalcal.calibrators import AutoCalibrator, load
-from focalcal.cli import _console, app
+from focalcal.cli import app, terminal
 from focalcal.errors import InputError
 
 runner = CliRunner()
@@ -113,22 +113,22 @@ def test_eighty_columns(name):
 
 
 def test_logs_say_how_far_long_work_is(monkeypatch, capsys):
-    monkeypatch.setattr(_console, "LOG_EVERY", 0.0)
-    with _console.progress("reading") as tick:
+    monkeypatch.setattr(terminal, "LOG_EVERY", 0.0)
+    with terminal.progress("reading") as tick:
         tick(0.0)
         tick(0.5)
         tick(1.0)
     said = capsys.readouterr().err
     assert said.startswith("reading, 50 % done, about 0 s left")
     assert said.count("\n") == 1
-    assert [_console._duration(s) for s in (8, 600, 7200)] == ["8 s", "10 min", "2.0 h"]
-    with _console.working("fitting"):
+    assert [terminal._duration(s) for s in (8, 600, 7200)] == ["8 s", "10 min", "2.0 h"]
+    with terminal.working("fitting"):
         pass
-    monkeypatch.setattr(_console, "LOG_EVERY", 0.001)
-    with _console.working("fitting"):
+    monkeypatch.setattr(terminal, "LOG_EVERY", 0.001)
+    with terminal.working("fitting"):
         __import__("time").sleep(0.1)
     assert capsys.readouterr().err.endswith("fitting …\n")
-    with _console.quietly(True), _console.working("fitting"), _console.progress("x") as tick:
+    with terminal.quietly(True), terminal.working("fitting"), terminal.progress("x") as tick:
         tick(0.5)
     assert capsys.readouterr().err == ""
 

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from focalcal import calibrators
-from focalcal._files import atomic_path
+from focalcal.files import atomic_path
 from focalcal.predictions import Predictions
 
 PREPARE = """
@@ -43,7 +43,7 @@ except OSError as error:
     print("refused", error.errno)
 """
 KILLED = """
-import focalcal._files
+import focalcal.files
 os.fsync = lambda _: os.kill(os.getpid(), signal.SIGKILL)  # written, but not yet renamed
 write()
 """

@@ -12,9 +12,8 @@ from typing import Any
 
 import numpy as np
 from scipy.optimize import brentq
-from scipy.special import expit, xlogy
+from scipy.special import expit, log_softmax, logsumexp, softmax, xlogy
 
-from focalcal._arrays import log_softmax, logsumexp, softmax
 from focalcal.errors import InputError
 from focalcal.maps import focal_loss_value
 

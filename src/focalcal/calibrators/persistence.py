@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from focalcal._files import write_text
 from focalcal.calibrators.base import Calibrator, Diagnostics
 from focalcal.errors import FileFormatError, FocalcalError, InputError
+from focalcal.files import write_text
 
 FORMAT = "focalcal-calibrator"
 VERSION = 1

@@ -17,9 +17,9 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from focalcal._arrays import log_softmax, two_columns
-from focalcal._files import atomic_path
 from focalcal.calibrators.base import Calibrator
 from focalcal.errors import FileFormatError, FocalcalError, InputError, MissingExtraError
+from focalcal.files import atomic_path
 
 if TYPE_CHECKING:
     from onnx import ModelProto

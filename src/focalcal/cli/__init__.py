@@ -20,7 +20,7 @@ import typer
 import typer.core
 
 from focalcal import __version__
-from focalcal.cli import _console, _inputs
+from focalcal.cli import _inputs, terminal
 from focalcal.errors import FileFormatError, FocalcalError, InputError, MissingExtraError
 
 COMMANDS = (
@@ -88,7 +88,7 @@ def _with_options(function: Callable) -> Callable:
     def run(*args: Any, quiet: bool = False, **options: Any) -> Any:
         if shared:
             options["inputs"] = _inputs.Inputs({name: options.pop(name) for name in shared})
-        with _console.quietly(quiet):
+        with terminal.quietly(quiet):
             return function(*args, **options)
 
     own = [

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from focalcal.cli import _console
+from focalcal.cli import terminal
 from focalcal.errors import FileFormatError
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class Inputs:
         options = {"labels_required": labels_required, "task": task, "layout": self.given["layout"]}
         found = loading.load(file, keys, **options)
         if not found.is_plain:
-            _console.note(f"{Path(file).name}: {found.describe()}")
+            terminal.note(f"{Path(file).name}: {found.describe()}")
         return found
 
     def load_all(self, where: Path, **options: Any) -> list[Loaded]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from focalcal.cli import _console, _inputs, _slices
+from focalcal.cli import _inputs, _slices, terminal
 from focalcal.errors import FitWarning, InputError
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ SchedulerOption = Annotated[
 
 def wanted(file: Path, engine: str | None, scheduler: str | None) -> bool:
     """Whether predictions are read in parts: an engine, or several parquet files were given."""
-    from focalcal._formats import is_dataset_folder
+    from focalcal.formats import is_dataset_folder
 
     if scheduler is not None and engine is None:
         raise InputError(f"expected --engine dask with the scheduler {scheduler}")
@@ -76,7 +76,7 @@ def evaluate_files(
 
     with (
         opened(file, engine, scheduler, extra=by or (), **_keys(inputs)) as (source, running),
-        _console.progress("reading") as tick,
+        terminal.progress("reading") as tick,
     ):
         if by:
             found = scale.statistics_by(source, running, bins=bins, progress=tick)
@@ -86,7 +86,7 @@ def evaluate_files(
     if by:
         _slices.show(of_statistics(found), file.name, json=json)
     elif json:
-        _console.print_json(_record(result, passes, files))
+        terminal.print_json(_record(result, passes, files))
     else:
         _show(result, file.name, passes, files)
 
@@ -106,7 +106,7 @@ def fit(
 
     with (
         opened(file, engine, scheduler, **_keys(inputs)) as (source, running),
-        _console.progress(f"fitting {method}") as tick,
+        terminal.progress(f"fitting {method}") as tick,
         warnings.catch_warnings(),
     ):
         warnings.simplefilter("ignore", FitWarning)
@@ -135,7 +135,7 @@ def apply(
             source,
             running,
         ),
-        _console.progress("calibrating") as tick,
+        terminal.progress("calibrating") as tick,
     ):
         scale.apply(source, fitted, output, running, floor=floor, progress=tick)
         return source.n
@@ -188,7 +188,7 @@ def _show(result: StreamedEvaluation, title: str, passes: int, files: int) -> No
     for metric, found in shown(result.metrics):
         bound = metric.text(found.error_bound) if found.error_bound else "exact"
         table.add_row(metric.title, metric.text(found.value), bound)
-    console = _console.out()
+    console = terminal.out()
     console.print(table)
     console.print(reliability_sketch(result.reliability))
     console.print(f"{passes} pass over the files.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from focalcal.cli import _console
+from focalcal.cli import terminal
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 def show(result: SlicedEvaluation, title: str, *, json: bool) -> None:
     """Print slices for a person, or as JSON."""
     if json:
-        _console.print_json({"verdict": verdict(result), **result.to_dict()})
+        terminal.print_json({"verdict": verdict(result), **result.to_dict()})
         return
-    console = _console.out()
+    console = terminal.out()
     console.print(verdict(result), style="bold", markup=False)
     console.print(_table(result, title))
     console.print(
@@ -37,7 +37,7 @@ def verdict(result: SlicedEvaluation) -> str:
         return f"No slice of {_tested(result)} can be told from a calibrated one."
     return (
         f"Worst slice: {worst.name}, ECE {100 * worst.ece:.2f} % (chance alone "
-        f"{100 * worst.expected_ece:.2f} %), {_console.p_text(worst.p_value)}, {worst.n:,} samples."
+        f"{100 * worst.expected_ece:.2f} %), {terminal.p_text(worst.p_value)}, {worst.n:,} samples."
     )
 
 
@@ -63,6 +63,6 @@ def _table(result: SlicedEvaluation, title: str) -> Table:
     for s in order:
         cells = [m.text(s.metrics[m.name].value) if s.enough else "–" for m in metrics]
         ece = (f"{100 * s.ece:.2f}", f"{100 * s.expected_ece:.2f}") if s.enough else ("too few", "")
-        p = "" if math.isnan(s.p_value) else _console.p_text(s.p_value).removeprefix("p ")
+        p = "" if math.isnan(s.p_value) else terminal.p_text(s.p_value).removeprefix("p ")
         table.add_row(s.name, f"{s.n}", *cells, *ece, p.removeprefix("= "))
     return table

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from focalcal.cli import _console, _inputs, _scale
+from focalcal.cli import _inputs, _scale, terminal
 from focalcal.errors import InputError
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def apply(
     by: Annotated[
         str | None, typer.Option(help="Column that the calibrator was fitted by.")
     ] = None,
-    floor: _console.Floor = None,
+    floor: terminal.Floor = None,
     target_prior: Annotated[
         str | None,
         typer.Option(help="Class shares to correct for, as 0.9,0.1; or estimate, from the file."),
@@ -103,7 +103,7 @@ def _corrected(
     if names is not None:
         corrected.class_names_ = names
     shares = ", ".join(f"{share:.4g}" for share in corrected.target_prior_)
-    _console.note(f"corrected for class shares {shares}")
+    terminal.note(f"corrected for class shares {shares}")
     return corrected
 
 
@@ -116,7 +116,7 @@ def _shares(text: str, option: str) -> list[float]:
 
 def _report(n: int, fitted: Calibrator, output: Path, json: bool) -> None:
     if json:
-        _console.print_json({"file": str(output), "method": fitted.method, "n": n})
+        terminal.print_json({"file": str(output), "method": fitted.method, "n": n})
         return
     text = f"{n} rows calibrated by {fitted.method}, saved to {output}"
-    _console.out().print(text, markup=False)
+    terminal.out().print(text, markup=False)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from focalcal.cli import _console, _inputs
+from focalcal.cli import _inputs, terminal
 from focalcal.errors import InputError
 
 if TYPE_CHECKING:
@@ -44,12 +44,12 @@ def compare(
 
     given = inputs.predictions(first)
     a, b = matched(given, inputs.predictions(second, classes=given.class_names))
-    with _console.working("resampling"):
+    with terminal.working("resampling"):
         found = metrics.compare(None, a, b, bins=bins, resamples=resamples, level=level, seed=seed)
     if json:
-        _console.print_json({"verdict": verdict(found), **found.to_dict()})
+        terminal.print_json({"verdict": verdict(found), **found.to_dict()})
         return
-    console = _console.out()
+    console = terminal.out()
     console.print(verdict(found), style="bold", markup=False)
     console.print(_table(found, first.stem, second.stem))
     console.print(f"–: cannot be told apart at {100 * level:g} %; each metric is tested by itself.")
@@ -81,7 +81,7 @@ def verdict(found: Comparison) -> str:
 
     m, d = METRICS[HEADLINE], found[HEADLINE]
     values = f"{m.title} {m.text(d.first)} → {m.text(d.second)}"
-    p = "" if math.isnan(d.p_value) else f", {_console.p_text(d.p_value)}"
+    p = "" if math.isnan(d.p_value) else f", {terminal.p_text(d.p_value)}"
     if not d.better:
         return f"The two cannot be told apart: {values}{p}, {found.n:,} samples."
     return f"The {d.better} is better: {values}{p}, {found.n:,} samples."
@@ -109,7 +109,7 @@ def _table(found: Comparison, first: str, second: str) -> Table:
             change,
             ""
             if math.isnan(d.p_value)
-            else _console.p_text(d.p_value).removeprefix("p ").removeprefix("= "),
+            else terminal.p_text(d.p_value).removeprefix("p ").removeprefix("= "),
             (d.better or "differ") if told else "–",
         )
     return table

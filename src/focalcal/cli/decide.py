@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from focalcal.cli import _console, _inputs
+from focalcal.cli import _inputs, terminal
 from focalcal.errors import FileFormatError, InputError
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def decide(
     save: Annotated[
         bool, typer.Option("--save", help="Save the threshold in the calibrator file.")
     ] = False,
-    floor: _console.Floor = None,
+    floor: terminal.Floor = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
     """Choose the confidence from which to decide alone, for a goal or for costs."""
@@ -117,9 +117,9 @@ def _print(result: Threshold | Cost, lines: list[str], json: bool) -> None:
         record = plain(dataclasses.asdict(result))
         if hasattr(result, "guarantee"):
             record["guarantee"] = result.guarantee
-        _console.print_json(record)
+        terminal.print_json(record)
         return
-    console = _console.out()
+    console = terminal.out()
     for line in lines:
         console.print(line, markup=False)
 

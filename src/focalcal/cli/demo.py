@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from focalcal.cli import _console
+from focalcal.cli import terminal
 from focalcal.cli.report import write_report
 
 
@@ -32,7 +32,7 @@ def demo(
     reports.check_format(output)
     settings = demos.settings()
     if train:
-        with _console.progress("training") as tick:
+        with terminal.progress("training") as tick:
             models = demos.trained_models(output.parent / "runs", progress=tick)
         write_report(models, settings, output, as_json=json)
         return

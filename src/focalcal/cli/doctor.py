@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from focalcal.cli import _console
+from focalcal.cli import terminal
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 NOT_FOR_USERS = ("all", "dev", "docs")
@@ -27,10 +27,10 @@ def doctor(
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
     """Show versions, optional parts, GPU and threads; exit code 1 if something needed is absent."""
-    with _console.working("looking around"):
+    with terminal.working("looking around"):
         record = examine()
     if json:
-        _console.print_json(record)
+        terminal.print_json(record)
     else:
         _show(record)
     if any(not part["ok"] for part in record["needed"]):
@@ -152,7 +152,7 @@ def _show(record: dict[str, Any]) -> None:
     table = Table.grid(padding=(0, 2, 0, 2))
     for name, state in rows:
         table.add_row(name, Text(str(state), style="red" if name == "needs" else ""))
-    console = _console.out()
+    console = terminal.out()
     title = f"focalcal {record['focalcal']}{commit}, Python {record['python']}"
     console.print(title, markup=False)
     console.print(table)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from focalcal.cli import _console, _inputs, _scale, _slices
+from focalcal.cli import _inputs, _scale, _slices, terminal
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -52,25 +52,25 @@ def evaluate(
 
     predictions = inputs.predictions(file)
     if by:
-        with _console.working("resampling every slice"):
+        with terminal.working("resampling every slice"):
             sliced = metrics.evaluate_by(
                 predictions, by=by, bins=bins, resamples=resamples or 1000, seed=seed
             )
         _slices.show(sliced, file.name, json=json)
         return
-    with _console.progress("resampling") as tick:
+    with terminal.progress("resampling") as tick:
         result = metrics.evaluate(
             predictions, bins=bins, resamples=resamples, seed=seed, progress=tick
         )
     if json:
-        _console.print_json(result.to_dict())
+        terminal.print_json(result.to_dict())
         return
     show(result, title=file.name)
 
 
 def show(result: Evaluation, title: str) -> None:
     """Print an evaluation for a person."""
-    console = _console.out()
+    console = terminal.out()
     console.print(metrics_table(result, title))
     if result.labels:
         console.print(labels_table(result))
@@ -85,7 +85,7 @@ def verdict(result: Evaluation) -> str:
     test = result.test
     chance = (
         f"chance alone would give an ECE of about {percent(test.expected_ece)}, "
-        f"{_console.p_text(test.p_value)}"
+        f"{terminal.p_text(test.p_value)}"
     )
     if test.p_value >= 0.05:
         return f"No sign of miscalibration: ECE {percent(test.ece)}; {chance}."
@@ -122,7 +122,7 @@ def labels_table(result: Evaluation) -> Table:
     for name, part in result.labels.items():
         cells = [m.text(part[m.name].value) for m in by_name if m.name in columns]
         gap = f"{100 * part['confidence_gap'].value:+.2f} points"
-        table.add_row(Text(name), *cells, gap, _console.p_text(part.test.p_value))
+        table.add_row(Text(name), *cells, gap, terminal.p_text(part.test.p_value))
     return table
 
 

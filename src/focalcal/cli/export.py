@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from focalcal.cli import _console
+from focalcal.cli import terminal
 from focalcal.errors import InputError
 
 
@@ -28,9 +28,9 @@ def export(
     if output.suffix != ".onnx":
         raise InputError(f"expected an output ending in .onnx, got {output.name!r}")
     fitted = load(calibrator)
-    with _console.working(f"exporting {fitted.method}"):
+    with terminal.working(f"exporting {fitted.method}"):
         fitted.to_onnx(output, dtype=dtype, compute=compute)
     if json:
-        _console.print_json({"file": str(output), "method": fitted.method, "dtype": dtype})
+        terminal.print_json({"file": str(output), "method": fitted.method, "dtype": dtype})
         return
-    _console.out().print(f"{fitted.method} as ONNX, saved to {output}", markup=False)
+    terminal.out().print(f"{fitted.method} as ONNX, saved to {output}", markup=False)

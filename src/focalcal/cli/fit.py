@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from focalcal.cli import _console, _inputs, _scale
+from focalcal.cli import _inputs, _scale, terminal
 from focalcal.errors import FitWarning, InputError
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def fit(
     by: Annotated[
         str | None, typer.Option(help="Column: a temperature for each slice, if that helps.")
     ] = None,
-    floor: _console.Floor = None,
+    floor: terminal.Floor = None,
     engine: _scale.EngineOption = None,
     scheduler: _scale.SchedulerOption = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
@@ -59,10 +59,10 @@ def fit(
         found = _scale.fit(file, engine, scheduler, **settings, inputs=inputs)
         found.calibrator.save(output)
         if json:
-            _console.print_json({**_record(found.calibrator, output), "passes": found.passes})
+            terminal.print_json({**_record(found.calibrator, output), "passes": found.passes})
         else:
             _show(found.calibrator, output)
-            _console.out().print(f"  {found.passes} passes over the files")
+            terminal.out().print(f"  {found.passes} passes over the files")
         return
     predictions = inputs.predictions(file)
     if by is not None:
@@ -70,14 +70,14 @@ def fit(
         return
     calibrator = make(method, task=predictions.task, **params)
     logits = predictions.as_logits(floor, zeros=True)
-    with _console.working(f"fitting {method}"), warnings.catch_warnings():
+    with terminal.working(f"fitting {method}"), warnings.catch_warnings():
         warnings.simplefilter("ignore", FitWarning)  # they are in the diagnostics, printed below
         calibrator.fit(logits, predictions.labels)
     if predictions.class_names:
         calibrator.class_names_ = predictions.class_names
     calibrator.save(output)
     if json:
-        _console.print_json(_record(calibrator, output))
+        terminal.print_json(_record(calibrator, output))
     else:
         _show(calibrator, output)
 
@@ -88,7 +88,7 @@ def _fit_by(
     from focalcal.calibrators import by_slice
 
     logits, labels = predictions.as_logits(floor), predictions.labels
-    with _console.working(f"fitting by {by}"), warnings.catch_warnings():
+    with terminal.working(f"fitting by {by}"), warnings.catch_warnings():
         warnings.simplefilter("ignore", FitWarning)
         found = by_slice.fit_by(logits, labels, predictions.column(by))
     for calibrator in (found.common, *found.slices.values()):
@@ -99,9 +99,9 @@ def _fit_by(
     if json:
         record = {"files": list(map(str, files)), "common": found.common.temperature_}
         record |= {"slices": temperatures, "gain": found.gain, "standard_error": found.error}
-        _console.print_json(record)
+        terminal.print_json(record)
         return
-    console = _console.out()
+    console = terminal.out()
     gain = f"{found.gain:.5f} ± {found.error:.5f} of held-out NLL"
     if temperatures:
         console.print(f"A temperature for each {by} helps, by {gain}:", markup=False)
@@ -135,7 +135,7 @@ def _record(calibrator: Calibrator, output: Path) -> dict[str, Any]:
 
 
 def _show(calibrator: Calibrator, output: Path) -> None:
-    console = _console.out()
+    console = terminal.out()
     for line in describe(calibrator):
         style = "yellow" if line.lstrip().startswith("warning:") else None
         console.print(line, style=style, markup=False)

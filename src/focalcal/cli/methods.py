@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from focalcal.cli import _console
+from focalcal.cli import terminal
 
 
 def register(app: typer.Typer) -> None:
@@ -26,7 +26,7 @@ def methods(
     from focalcal.calibrators import METHODS
 
     if json:
-        _console.print_json(
+        terminal.print_json(
             [
                 {
                     "method": name,
@@ -43,7 +43,7 @@ def methods(
     table = Table("method", "what it does", "keeps class", box=None)
     for name, kind in METHODS.items():
         table.add_row(name, kind.summary, "yes" if kind.preserves_accuracy else "")
-    _console.out().print(table)
+    terminal.out().print(table)
 
 
 def _metrics(json: bool) -> None:
@@ -52,7 +52,7 @@ def _metrics(json: bool) -> None:
     if json:
         fields = ("name", "title", "explanation", "unit", "better", "why")
         kinds = {"bootstrap": "bootstrap", None: None}
-        _console.print_json(
+        terminal.print_json(
             [
                 {field: getattr(m, field) for field in fields}
                 | {
@@ -69,4 +69,4 @@ def _metrics(json: bool) -> None:
     table = Table("metric", "what it is", "better", box=None)
     for m in METRICS.values():
         table.add_row(m.name, m.explanation, m.better)
-    _console.out().print(table)
+    terminal.out().print(table)

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
-from focalcal._files import write_text
-from focalcal.cli import _console, _inputs
+from focalcal.cli import _inputs, terminal
 from focalcal.errors import InputError
+from focalcal.files import write_text
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -56,7 +56,7 @@ def monitor(
         float, typer.Option(help="Accuracy within ± this of confidence is calibrated.")
     ] = 0.0,
     calibrator: Annotated[Path | None, typer.Option(help="Calibrator file to apply first.")] = None,
-    floor: _console.Floor = None,
+    floor: terminal.Floor = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
     """Test each batch against the reference and against "calibrated".
@@ -79,7 +79,7 @@ def monitor(
         probs, given = read(reference, required=True)
         running = Monitor(given.labels, probs, level=level, tolerance=tolerance)
     known = {r.name for r in running.results}
-    with _console.progress("batches") as tick:
+    with terminal.progress("batches") as tick:
         paths = [path for text in new or [] for path in _inputs.files_of(Path(text))]
         for i, path in enumerate(paths):
             if by is None and path.name in known:
@@ -97,7 +97,7 @@ def monitor(
 
         write_text(output, render(running))
     if json:
-        _console.print_json(_record(running))
+        terminal.print_json(_record(running))
     else:
         _show(running, output)
     if running.alarms:
@@ -138,7 +138,7 @@ def _record(running: Monitor) -> dict[str, Any]:
 
 
 def _show(running: Monitor, output: Path | None) -> None:
-    console = _console.out()
+    console = terminal.out()
     console.print(running.verdict, markup=False, style="bold")
     if running.results:
         console.print(_table(running.results))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from focalcal.cli import _console, _inputs
+from focalcal.cli import _inputs, terminal
 from focalcal.errors import InputError
 
 if TYPE_CHECKING:
@@ -118,11 +118,11 @@ def write_report(
     """Compute and write a report, and print its verdict and its path."""
     from focalcal import report as reports
 
-    with _console.progress("report") as progress:
+    with terminal.progress("report") as progress:
         data = reports.report(models, settings, progress=progress)
     path = reports.write(data, output, format)
     if as_json:
-        _console.print_json(
+        terminal.print_json(
             {
                 "path": str(path),
                 "verdict": data.verdict,
@@ -134,7 +134,7 @@ def write_report(
             }
         )
         return
-    console = _console.out()
+    console = terminal.out()
     for text in dict.fromkeys(text for m in data.models for text in m.warnings):
         console.print(f"warning: {text}", style="yellow", markup=False)
     for text in dict.fromkeys([data.verdict, *(f"{m.name}: {m.verdict}" for m in data.models)]):

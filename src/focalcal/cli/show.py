@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from focalcal.cli import _console
+from focalcal.cli import terminal
 from focalcal.cli.fit import describe
 
 
@@ -25,9 +25,9 @@ def show(
 
     fitted = load(calibrator)
     if json:
-        _console.print_json(to_dict(fitted))
+        terminal.print_json(to_dict(fitted))
         return
-    console = _console.out()
+    console = terminal.out()
     for line in describe(fitted):
         console.print(line, markup=False)
     settings = {k: v for k, v in fitted.get_params(deep=False).items() if v is not None}

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from focalcal._files import write_text
 from focalcal.errors import InputError
+from focalcal.files import write_text
 from focalcal.report import html, markdown
 from focalcal.report.compute import Settings, default_methods, report
 from focalcal.report.data import MethodResult, ModelReport, ReportData

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from focalcal._formats import SUFFIXES
 from focalcal.errors import InputError
+from focalcal.formats import SUFFIXES
 from focalcal.predictions import Predictions
 
 MOST_LABELS = 20

@@ -10,11 +10,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from focalcal._files import atomic_path
-from focalcal._formats import METADATA, numpy_to_column, pyarrow_module
-from focalcal._formats.roles import not_overwritten
 from focalcal.calibrators import Calibrator
 from focalcal.errors import InputError
+from focalcal.files import atomic_path
+from focalcal.formats import METADATA, numpy_to_column, pyarrow_module
+from focalcal.formats.roles import not_overwritten
 from focalcal.scale.engines import Engine, Progress, StreamEngine
 from focalcal.scale.fitting import add
 from focalcal.scale.source import Partition, Source, open_parquet

@@ -10,12 +10,12 @@ from typing import Any, Self
 
 import numpy as np
 
-from focalcal._formats import METADATA, column_to_numpy, pyarrow_module, roles
-from focalcal._formats.arrow import column_to_plain, is_text
-from focalcal._formats.columns import labels as label_values
-from focalcal._formats.metadata import parse_metadata
-from focalcal._formats.roles import Keys
 from focalcal.errors import FileFormatError, InputError
+from focalcal.formats import METADATA, column_to_numpy, pyarrow_module, roles
+from focalcal.formats.arrow import column_to_plain, is_text
+from focalcal.formats.columns import labels as label_values
+from focalcal.formats.metadata import parse_metadata
+from focalcal.formats.roles import Keys
 from focalcal.predictions import Predictions
 
 BATCH_ELEMENTS = 2**20

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from focalcal.cli import _console
+from focalcal.cli import terminal
 from focalcal.errors import InputError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -67,8 +67,8 @@ def curvature(
         import torch  # noqa: F401
     except ModuleNotFoundError as error:
         raise MissingExtraError("torch", "torch", "curvature") from error
-    from focalcal._files import check_suffix
     from focalcal.curvature import HessianOperator, summarise_curvature
+    from focalcal.files import check_suffix
 
     if figure is not None:
         check_suffix(figure, FIGURES)
@@ -86,7 +86,7 @@ def curvature(
     else:
         raise InputError("expected a run folder, or --model with --dataset; got neither")
     nothing = not trace and top is None and not density
-    with _console.progress("curvature") as progress:
+    with terminal.progress("curvature") as progress:
         summary = summarise_curvature(
             HessianOperator(network, loss, batches),
             trace=trace or nothing,
@@ -99,7 +99,7 @@ def curvature(
     if figure is not None:
         _draw(summary, loss, figure)
     if json_output:
-        _console.print_json({"loss": loss, "split": split} | summary.record())
+        terminal.print_json({"loss": loss, "split": split} | summary.record())
     else:
         _print(summary, loss, split, figure)
 
@@ -173,8 +173,8 @@ def _draw(summary: CurvatureSummary, loss: str, path: Path) -> None:
         from matplotlib.figure import Figure
     except ModuleNotFoundError as error:
         raise MissingExtraError("matplotlib", "figures", "drawing the spectrum") from error
-    from focalcal._files import atomic_path
     from focalcal.curvature.figures import plot_density
+    from focalcal.files import atomic_path
 
     figure = Figure(figsize=(5, 3.5), layout="constrained")
     plot_density({loss: summary.density}, figure.subplots())
@@ -210,6 +210,6 @@ def _print(summary: CurvatureSummary, loss: str, split: str, figure: Path | None
         table.add_row("mean eigenvalue", f"{mean:.5g}", f"± {error:.2g}", "from the density")
         nodes = summary.density.nodes
         table.add_row("spectrum", f"{nodes.min():.5g}", f"to {nodes.max():.5g}", "")
-    _console.out().print(table)
+    terminal.out().print(table)
     if figure is not None:
-        _console.out().print(f"figure: {figure}")
+        terminal.out().print(f"figure: {figure}")

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from focalcal._files import check_suffix
-from focalcal._formats import FORMATS
 from focalcal.errors import MissingExtraError
+from focalcal.files import check_suffix
+from focalcal.formats import FORMATS
 
 
 def register(app: typer.Typer) -> None:
@@ -34,7 +34,7 @@ def predict(
     check_suffix(output, [ending for ending, f in FORMATS.items() if f.write])
     predictions = predict_run(run, split, data_dir=data, device=device)
     predictions.save(output)
-    from focalcal.cli._console import out, print_json
+    from focalcal.cli.terminal import out, print_json
 
     if json_output:
         record = {"output": str(output), "split": split, "n": predictions.n}

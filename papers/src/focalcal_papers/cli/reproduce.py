@@ -50,8 +50,8 @@ def reproduce(
 
     Runs are kept under --out and shared between names; what is finished is not run again.
     """
-    from focalcal._files import check_suffix
-    from focalcal.cli._console import print_json, working
+    from focalcal.cli.terminal import print_json, working
+    from focalcal.files import check_suffix
     from focalcal_papers.experiments import EXPERIMENTS, Run, Store
     from focalcal_papers.experiments import reproduce as run_experiment
 
@@ -91,7 +91,7 @@ def _write_report(report: Path, store: Store, data: Path | None) -> None:
     """Analyse the stored runs anew, then write the document of everything kept."""
     import os
 
-    from focalcal.cli._console import working
+    from focalcal.cli.terminal import working
     from focalcal_papers.experiments import EXPERIMENTS, refresh, reproduction_document
 
     stored = store.runs()
@@ -107,7 +107,7 @@ def _tell(step: str) -> None:
     """Name the run that begins, for people who wait."""
     from rich.console import Console
 
-    from focalcal.cli._console import is_quiet
+    from focalcal.cli.terminal import is_quiet
 
     console = Console(stderr=True)
     if console.is_terminal and not is_quiet():
@@ -133,7 +133,7 @@ def _list(store: Store, json_output: bool) -> None:
     """Every name, how many runs it takes at each scale, and what the store has of it."""
     from rich.table import Table
 
-    from focalcal.cli._console import out, print_json
+    from focalcal.cli.terminal import out, print_json
     from focalcal_papers.experiments import EXPERIMENTS, SCALES
     from focalcal_papers.experiments.overview import what_was_run
 
@@ -163,7 +163,7 @@ def _list(store: Store, json_output: bool) -> None:
 def _print(result: Result, title: str) -> None:
     from rich.table import Table
 
-    from focalcal.cli._console import out
+    from focalcal.cli.terminal import out
 
     table = Table(
         "quantity",

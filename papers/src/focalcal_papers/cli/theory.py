@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from focalcal.cli import _console
+from focalcal.cli import terminal
 
 
 def register(app: typer.Typer) -> None:
@@ -28,12 +28,12 @@ def theory(
 
         from focalcal_papers.errata import errata
 
-        _console.print_json([dataclasses.asdict(e) for e in errata()])
+        terminal.print_json([dataclasses.asdict(e) for e in errata()])
         return
     from focalcal_papers import theory_page as page
 
-    with _console.progress("theory") as progress:
+    with terminal.progress("theory") as progress:
         path = page.write(output, progress)
-    _console.out().print(
+    terminal.out().print(
         f"{path} ({path.stat().st_size / 1e6:.1f} MB)", markup=False, soft_wrap=True
     )

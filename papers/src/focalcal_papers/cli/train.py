@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from focalcal.cli import _console
+from focalcal.cli import terminal
 from focalcal.errors import InputError, MissingExtraError
 
 
@@ -77,7 +77,7 @@ def train(
     if len(configs) > 1:
         states = _side_by_side(configs, out, at_once=parallel, mps=mps, **where)
     else:
-        shown = not (json_output or _console.is_quiet())
+        shown = not (json_output or terminal.is_quiet())
         states = [_alone(configs, out, progress=shown, tensorboard=tensorboard, **where)]
     _print(states, json_output)
     if any(state["state"] == "failed" for state in states):
@@ -169,7 +169,7 @@ def _print(states: list[dict[str, Any]], as_json: bool) -> None:
     from rich.table import Table
 
     if as_json:
-        _console.print_json(states if len(states) > 1 else states[0])
+        terminal.print_json(states if len(states) > 1 else states[0])
         return
     table = Table("run", "state", "epoch", "seconds", "test error %", "test NLL", "test ECE %")
     table.columns[0].no_wrap = True
@@ -182,7 +182,7 @@ def _print(states: list[dict[str, Any]], as_json: bool) -> None:
         epoch = f"{state.get('epoch', 0)}/{state.get('epochs', '?')}"
         seconds = f"{state.get('seconds', 0):.1f}"
         table.add_row(state["run"], state["state"], epoch, seconds, *numbers)
-    _console.out().print(table)
+    terminal.out().print(table)
     for state in states:
         if state.get("message"):
             typer.echo(f"{state['run']}: {state['message']}", err=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 from scipy.optimize import minimize_scalar
+from scipy.special import log_softmax
 
-from focalcal._arrays import log_softmax
 from focalcal.calibrators import TemperatureScaling
 from focalcal.errors import InputError
 from focalcal.maps import focal_map, inverse_focal_map
@@ -172,7 +172,7 @@ def _human(material: Material) -> Analysis:
 
 def _human_temperature(z: np.ndarray, share: np.ndarray) -> float:
     def loss(log_t: float) -> float:
-        return -float((share * log_softmax(z / np.exp(log_t))).sum(axis=1).mean())
+        return -float((share * log_softmax(z / np.exp(log_t), axis=1)).sum(axis=1).mean())
 
     found = minimize_scalar(loss, bounds=(np.log(0.1), np.log(20)), method="bounded")
     return float(np.exp(found.x))

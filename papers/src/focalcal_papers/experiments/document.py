@@ -56,7 +56,7 @@ class Document:
 
     def write(self, path: Path, store: Store) -> None:
         """Write the first page to `path`, the others to the folder `reproduction` beside it."""
-        from focalcal._files import write_text
+        from focalcal.files import write_text
 
         for paper, found in by_paper(self.claims).items():
             if panels := [p for claim in found for p in claim.panels]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 
 import numpy as np
+from scipy.special import log_softmax
 
-from focalcal._arrays import log_softmax
 from focalcal.calibrators import METHODS, FocalTemperatureScaling, TemperatureScaling
 from focalcal.calibrators.focal import GAMMAS
 from focalcal.maps import (
@@ -135,7 +135,9 @@ def _line(material: Material) -> Analysis:
         left = np.abs(slope * gammas + offset - best).max() / base
         step = [best_temperature(net.calibration, g, base) for g in (-0.05, 0.05)]
         local = (step[1] - step[0]) / 0.1 / base
-        theory = predicted_slope(log_softmax(np.asarray(net.calibration.as_logits()) / base))
+        theory = predicted_slope(
+            log_softmax(np.asarray(net.calibration.as_logits()) / base, axis=1)
+        )
         slopes.append(slope / base)
         first.append((local, theory))
         n = net.calibration.n

@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from focalcal._arrays import softmax
+from scipy.special import softmax
+
 from focalcal.bins import Bins
 from focalcal.maps import gamma_for_probability, inverse_focal_map
 from focalcal.metrics import reliability
@@ -175,7 +176,7 @@ def _fig4(material: Material) -> Analysis:
 
 
 def _bins(run: Run, temperature: float) -> Bins:
-    return reliability(run.test.labels, softmax(run.test.as_logits() / temperature))
+    return reliability(run.test.labels, softmax(run.test.as_logits() / temperature, axis=1))
 
 
 def _fig5(material: Material) -> Analysis:
@@ -226,7 +227,7 @@ def _fig8(material: Material) -> Analysis:
     runs = material.by_loss()
 
     def fine(run: Run, scale: float) -> Any:
-        return reliability(run.test.labels, softmax(run.test.as_logits() / scale), bins=50)
+        return reliability(run.test.labels, softmax(run.test.as_logits() / scale, axis=1), bins=50)
 
     stages = {
         "before": {k: fine(r, 1.0) for k, r in runs.items()},

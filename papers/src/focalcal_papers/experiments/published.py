@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 from scipy.optimize import minimize_scalar
+from scipy.special import log_softmax
 
-from focalcal._arrays import log_softmax
-from focalcal._formats import read_table
 from focalcal.calibrators import FocalTemperatureScaling, TemperatureScaling
 from focalcal.errors import FileFormatError
+from focalcal.formats import read_table
 from focalcal.maps import focal_log_map
 from focalcal.predictions import Predictions
 from focalcal_papers.experiments.base import Analysis, Finding
@@ -118,8 +118,8 @@ def calibrated(net: Network, gammas: tuple[float, ...] = ()) -> dict[str, np.nda
     both = fitted(FocalTemperatureScaling(), net.calibration)
     with_t = {g: best_temperature(net.calibration, g, t) for g in gammas}
     return {
-        "as they are": log_softmax(z),
-        "temperature": log_softmax(z / t),
+        "as they are": log_softmax(z, axis=1),
+        "temperature": log_softmax(z / t, axis=1),
         **{f"Ψ, γ = {g:g}": focal_log_map(z, g) for g in gammas},
         **{f"T and Ψ, γ = {g:g}": focal_log_map(z / with_t[g], g) for g in gammas},
         "focal temperature": focal_log_map(z / both.temperature_, both.gamma_),

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from focalcal._files import write_text
 from focalcal.errors import FocalcalError, InputError, MissingExtraError
+from focalcal.files import write_text
 from focalcal.provenance import provenance
 from focalcal_papers.experiments import published
 from focalcal_papers.experiments.base import SCALES, Experiment, Finding, Material, Result

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from focalcal import metrics
-from focalcal._formats import read_table
 from focalcal.bins import Bins
 from focalcal.calibrators import TemperatureScaling
 from focalcal.errors import FileFormatError, FitWarning
+from focalcal.formats import read_table
 from focalcal.metrics import Estimate, Evaluation, evaluate
 from focalcal.metrics.intervals import bootstrap_interval
 from focalcal.predictions import Predictions

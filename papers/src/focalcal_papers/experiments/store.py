@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from focalcal import metrics
-from focalcal._files import atomic_path, write_text
-from focalcal._formats import read_table
 from focalcal.errors import FileFormatError
+from focalcal.files import atomic_path, write_text
+from focalcal.formats import read_table
 from focalcal.metrics import Estimate
 from focalcal.predictions import Predictions
 from focalcal_papers.experiments.base import SCALES, Result

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from focalcal._files import atomic_path, check_suffix
 from focalcal.errors import InputError, MissingExtraError
 from focalcal.figures import MANY, Reliability, plot_reliability
+from focalcal.files import atomic_path, check_suffix
 from focalcal_papers.figures.panels import (
     Arrows,
     Bars,

@@ -10,9 +10,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from scipy.special import expit
+from scipy.special import expit, softmax
 
-from focalcal._arrays import softmax
 from focalcal.maps import (
     binary_focal_map,
     closest_temperature,
@@ -101,7 +100,7 @@ def figure5(gammas: Sequence[float] = (0.5, 2), size: int = 40) -> list[Panel]:
     panels: list[Panel] = []
     for gamma in gammas:
         best = closest_temperature(gamma, 3)
-        scaled = softmax(np.log(p) / best.temperature)
+        scaled = softmax(np.log(p) / best.temperature, axis=1)
         apart = np.abs(focal_map(p, gamma) - scaled).max(axis=1)
         title = f"γ = {gamma:g}, T = {best.temperature:.3f}"
         panels.append(Simplex(title, p, apart, "difference in probability"))

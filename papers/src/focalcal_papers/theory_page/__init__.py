@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from focalcal._files import check_suffix, write_text
+from focalcal.files import check_suffix, write_text
 from focalcal.provenance import provenance
 from focalcal.report import page
 from focalcal.report.figure import Figure

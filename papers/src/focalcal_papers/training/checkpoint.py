@@ -16,8 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from focalcal._files import atomic_path, write_text
 from focalcal.errors import FileFormatError, MissingExtraError
+from focalcal.files import atomic_path, write_text
 
 _FORMAT = 1
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from focalcal._files import write_text
 from focalcal.errors import FileFormatError, InputError
+from focalcal.files import write_text
 from focalcal.provenance import provenance
 from focalcal_papers.training.config import TrainConfig
 

@@ -17,8 +17,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from focalcal._files import write_text
 from focalcal.errors import InputError
+from focalcal.files import write_text
 from focalcal_papers.training.config import TrainConfig
 from focalcal_papers.training.folder import RunFolder
 

@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from focalcal._files import atomic_path
 from focalcal.curvature import last_layer_gradient_norms
+from focalcal.files import atomic_path
 from focalcal.metrics import ece, reliability
 from focalcal_papers.models import class_logits
 from focalcal_papers.training.config import TrainConfig

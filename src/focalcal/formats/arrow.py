@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from focalcal._formats.metadata import METADATA, parse_metadata
 from focalcal.errors import FileFormatError, MissingExtraError
+from focalcal.formats.metadata import METADATA, parse_metadata
 
 Table = dict[str, Any]
 

@@ -11,8 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from focalcal._files import atomic_path
-from focalcal._formats.arrow import (
+from focalcal.errors import FileFormatError, InputError
+from focalcal.files import atomic_path
+from focalcal.formats.arrow import (
     column_to_numpy,
     is_dataset_folder,
     is_list,
@@ -23,10 +24,9 @@ from focalcal._formats.arrow import (
     read_parquet,
     write_parquet,
 )
-from focalcal._formats.binary import read_npy, read_npz, read_pt, write_npz
-from focalcal._formats.metadata import METADATA
-from focalcal._formats.text import read_delimited, read_jsonl, write_delimited, write_jsonl
-from focalcal.errors import FileFormatError, InputError
+from focalcal.formats.binary import read_npy, read_npz, read_pt, write_npz
+from focalcal.formats.metadata import METADATA
+from focalcal.formats.text import read_delimited, read_jsonl, write_delimited, write_jsonl
 
 __all__ = [
     "METADATA",
@@ -83,7 +83,7 @@ def read_table(path: str | Path, layout: str | None = None) -> tuple[Table, dict
     """
     path = Path(path)
     if layout is not None:
-        from focalcal._formats.language_models import READERS
+        from focalcal.formats.language_models import READERS
 
         if layout not in READERS:
             raise InputError(f"expected a format of {', '.join(READERS)}, got {layout!r}")

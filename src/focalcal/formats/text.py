@@ -130,7 +130,7 @@ def write_delimited(path: Path, table: Table, metadata: dict[str, Any]) -> None:
 
 
 def write_jsonl(path: Path, table: Table, metadata: dict[str, Any]) -> None:
-    from focalcal._formats.columns import plain
+    from focalcal.formats.columns import plain
 
     classes = metadata.get("class_names")
     columns = {}
@@ -147,7 +147,7 @@ def write_jsonl(path: Path, table: Table, metadata: dict[str, Any]) -> None:
 
 def _wide(table: Table, classes: Sequence[str] | None) -> tuple[list[str], list[np.ndarray]]:
     """Matrices as one column per class, named by the class or by its number."""
-    from focalcal._formats.columns import plain
+    from focalcal.formats.columns import plain
 
     names: list[str] = []
     columns: list[np.ndarray] = []

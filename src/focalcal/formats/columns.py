@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from focalcal._formats import arrow
 from focalcal.errors import FileFormatError
+from focalcal.formats import arrow
 
 
 def plain(column: Any) -> np.ndarray:

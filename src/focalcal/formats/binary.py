@@ -12,8 +12,8 @@ from typing import IO, Any
 import numpy as np
 
 from focalcal._arrays import is_torch, to_numpy
-from focalcal._formats.metadata import METADATA, parse_metadata
 from focalcal.errors import FileFormatError, MissingExtraError
+from focalcal.formats.metadata import METADATA, parse_metadata
 
 Table = dict[str, Any]
 
@@ -103,7 +103,7 @@ def _texts(array: np.ndarray) -> np.ndarray:
 
 
 def write_npz(path: Path, table: Table, metadata: dict[str, Any]) -> None:
-    from focalcal._formats.columns import plain
+    from focalcal.formats.columns import plain
 
     extra = {METADATA: np.array(json.dumps(metadata))} if metadata else {}
     arrays = {name: _without_objects(plain(values)) for name, values in table.items()}

@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from focalcal._formats.text import read_text
 from focalcal.errors import FileFormatError
+from focalcal.formats.text import read_text
 
 Table = dict[str, Any]
 Question = tuple[str, str, list[float], int]

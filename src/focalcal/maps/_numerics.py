@@ -1,4 +1,4 @@
-"""Numerical pieces the maps share: working precision, row blocks, error-free sums, a series."""
+"""Numerical pieces that the maps share: working precision, blocks of rows, a series."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ TINY = 1e-290
 
 
 def widen(x: Array) -> Array:
-    """`x` in float64, the working precision for both float kinds.
-
-    A float32 answer good to 1e-6 near saturation needs more than float32 inside. The cost is
-    bounded: arithmetic on blocks is memory-bound on server GPUs, and about a nanosecond per element
-    on those with slow float64.
-    """
+    """`x` in float64: float32 results accurate to 1e-6 near saturation need more inside."""
     xp = namespace(x)
-    return x if x.dtype == xp.float64 else xp.astype(x, xp.float64)
+    return xp.astype(x, xp.float64, copy=False)
+
+
+def elementwise(function: Callable[[Array], Array], x: Any) -> Array:
+    """`function` of x in float64, in the kind and float dtype of `x`."""
+    x = as_float(x)
+    return namespace(x).astype(function(widen(x)), x.dtype)
 
 
 def as_classes(x: Any, name: str) -> Array:
@@ -40,7 +41,7 @@ def as_classes(x: Any, name: str) -> Array:
 def by_rows(function: Callable[[Array], Array], x: Array) -> Array:
     """`function` on blocks of rows of x (..., K), so that temporaries stay small.
 
-    A tensor that needs a gradient goes through whole: autograd keeps every temporary anyway.
+    A tensor that requires a gradient is one block: autograd keeps every temporary anyway.
     """
     xp = namespace(x)
     rows = xp.reshape(x, (-1, x.shape[-1]))
@@ -49,7 +50,7 @@ def by_rows(function: Callable[[Array], Array], x: Array) -> Array:
         import torch
 
         if x.is_cuda:
-            block *= 256  # launch overhead, not cache, is what a GPU has to hide
+            block *= 256  # on a GPU launch overhead matters, not cache
         # A loop over blocks would fix the batch size of an exported graph.
         if torch.compiler.is_compiling() or (x.requires_grad and torch.is_grad_enabled()):
             block = max(1, rows.shape[0])
@@ -63,32 +64,13 @@ def by_rows(function: Callable[[Array], Array], x: Array) -> Array:
 
 
 def safe_log(p: Array) -> Array:
-    """log p with TINY in place of an exact zero, for value and gradient."""
+    """log p with TINY in place of an exact zero, in the value and in the gradient."""
     xp = namespace(p)
     return xp.log(p + xp.where(p == 0, TINY, xp.zeros_like(p)))
 
 
 def detach(x: Array) -> Array:
     return x.detach() if is_torch(x) else x
-
-
-def sum_error(a: Array, b: Array, total: Array) -> Array:
-    """a + b − total exactly, where total is the rounded sum (Knuth's TwoSum)."""
-    virtual = total - a
-    return (a - (total - virtual)) + (b - virtual)
-
-
-def product_error(a: float, b: Array, product: Array) -> Array:
-    """a·b − product exactly, where product is the rounded product (Veltkamp and Dekker)."""
-    a_high, a_low = _split(a)
-    b_high, b_low = _split(b)
-    return ((a_high * b_high - product) + a_high * b_low + a_low * b_high) + a_low * b_low
-
-
-def _split(x: Any) -> tuple[Any, Any]:
-    scaled = 134217729.0 * x  # 2²⁷ + 1 halves a 53-bit significand
-    high = scaled - (scaled - x)
-    return high, x - high
 
 
 def log_deficit(s: Array) -> Array:

@@ -9,17 +9,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from focalcal._arrays import Array, as_float, namespace, take_along_axis
+from focalcal._arrays import Array, namespace, take_along_axis
 from focalcal._checks import check_gamma
 from focalcal.maps._numerics import (
     as_classes,
     by_rows,
     detach,
+    elementwise,
     log_deficit,
-    product_error,
     safe_log,
-    sum_error,
-    widen,
 )
 
 FAR = -1e12
@@ -31,13 +29,10 @@ def focal_log_map(logits: Any, gamma: float) -> Array:
 
     log Ψ_i = log_softmax_i( log q_i − γ·log(1−q_i) − log1p(γ·r(q_i)) ),  q = softmax(z)
 
-    Args:
-        logits: (..., K), K ≥ 2, NumPy or torch; −inf marks an impossible class.
-        gamma: focal parameter γ > −1; 0 gives log_softmax.
+    logits: (..., K), K ≥ 2, with −inf for impossible classes; gamma: γ > −1, 0 is log_softmax.
 
-    Returns:
-        Log-probabilities (..., K), same kind and float dtype; gradients pass and stay finite. The
-        top class keeps its relative accuracy however close to 0 its log-probability is.
+    Returns log-probabilities (..., K) with finite gradients. The top class keeps its relative
+    accuracy however close to 0 its log-probability is.
 
     >>> import numpy as np
     >>> np.exp(focal_log_map(np.log([[0.7744, 0.2256]]), gamma=1.0)).round(3)
@@ -52,12 +47,9 @@ def focal_log_map(logits: Any, gamma: float) -> Array:
 def focal_map(p: Any, gamma: float) -> Array:
     """Probabilities to calibrated probabilities, Ψ^γ(p)_i = h(p_i)/Σ_k h(p_k), h = p/g(p,γ).
 
-    Args:
-        p: probabilities (..., K), K ≥ 2; a row that does not sum to one is divided by its sum.
-        gamma: focal parameter γ > −1; 0 gives p back.
+    p: probabilities (..., K), K ≥ 2, whose rows are rescaled to sum to one; gamma: γ > −1.
 
-    Returns:
-        Probabilities (..., K), same kind and float dtype. Exact zeros stay zeros.
+    Returns probabilities (..., K); exact zeros stay zeros, and γ = 0 is the identity.
 
     >>> focal_map([0.7744, 0.2256], gamma=1.0).round(3)
     array([0.9, 0.1])
@@ -73,12 +65,7 @@ def binary_focal_map(logit: Any, gamma: float) -> Array:
 
     logit Ψ(s) = (1+γ)s − [log1p(γ·a(s)) − log1p(γ·a(−s))],  a(s) = e^s·log1p(e^−s)
 
-    Args:
-        logit: any shape; s = log q/(1−q) of the positive class.
-        gamma: focal parameter γ > −1.
-
-    Returns:
-        The calibrated logit, same shape, kind and float dtype.
+    logit: s = log q/(1−q) of the positive class, any shape; gamma: γ > −1.
 
     >>> round(float(binary_focal_map(1.0, gamma=2.0)), 4)
     2.6817
@@ -86,27 +73,25 @@ def binary_focal_map(logit: Any, gamma: float) -> Array:
     Komisarenko and Kull, ECAI 2024, Prop. 3.
     """
     gamma = check_gamma(gamma)
-    given = as_float(logit)
-    xp = namespace(given)
-    s = widen(given)
-    size = xp.where(s < 0, -s, s)  # unlike abs, it has the right derivative at 0
-    odds = xp.exp(-size)  # odds against the likelier class
-    unlikely_r = odds * (size + xp.log1p(odds))
-    log_factors = _log_one_plus_gamma_r(odds, gamma) - xp.log1p(gamma * unlikely_r)
-    out = (1 + gamma) * size - log_factors
-    return xp.astype(xp.where(s < 0, -out, out), given.dtype)
+
+    def mapped(s: Array) -> Array:
+        xp = namespace(s)
+        size = xp.where(s < 0, -s, s)  # unlike abs, it has the right derivative at 0
+        odds = xp.exp(-size)  # odds against the likelier class
+        unlikely_r = odds * (size + xp.log1p(odds))
+        log_factors = _log_one_plus_gamma_r(odds, gamma) - xp.log1p(gamma * unlikely_r)
+        out = (1 + gamma) * size - log_factors
+        return xp.where(s < 0, -out, out)
+
+    return elementwise(mapped, logit)
 
 
 def gradient_factor(p: Any, gamma: float) -> Array:
     """g(p,γ) = (1−p)^γ·(1 + γ·r(p)), r = −p·ln p/(1−p): focal gradient over cross-entropy gradient.
 
-    Args:
-        p: probability of the true class, any shape, values in [0, 1].
-        gamma: focal parameter γ > −1.
+    p: probability of the true class, any shape; gamma: γ > −1.
 
-    Returns:
-        g, same shape, kind and float dtype: 1 at p = 0; at p = 1 it is 0, 1 or infinite as γ is
-        positive, zero or negative.
+    g is 1 at p = 0; at p = 1 it is 0, 1 or infinite as γ is positive, zero or negative.
 
     >>> gradient_factor([0.0, 0.5, 1.0], gamma=1.0).round(4)
     array([1.    , 0.8466, 0.    ])
@@ -114,10 +99,7 @@ def gradient_factor(p: Any, gamma: float) -> Array:
     Mukhoti et al., 2020, Prop. 1.
     """
     gamma = check_gamma(gamma)
-    given = as_float(p)
-    xp = namespace(given)
-    p = widen(given)
-    return xp.astype(power(1 - p, gamma) * (1 + gamma * loss_ratio(p)), given.dtype)
+    return elementwise(lambda p: power(1 - p, gamma) * (1 + gamma * loss_ratio(p)), p)
 
 
 def loss_ratio(p: Array) -> Array:
@@ -146,17 +128,17 @@ def power(base: Array, exponent: float) -> Array:
 
 
 def _log_map_rows(z: Array, gamma: float) -> Array:
-    """log Ψ of float64 rows, measured from the two largest classes of each row.
+    """log Ψ of float64 rows, computed relative to the two largest classes of each row.
 
-    Differences of log(1−q) between classes are log1p of positive, relatively exact numbers:
-    against the runner-up they never saturate, and what the top class needs is one number per row.
+    Differences of log(1−q) between classes are log1p of positive numbers without cancellation;
+    relative to the runner-up they never saturate, and the top class needs one number per row.
     """
     xp = namespace(z)
     top = xp.argmax(z, axis=-1, keepdims=True)
     is_top = xp.arange(z.shape[-1], device=z.device) == top
     second = xp.argmax(xp.where(is_top, -xp.inf, detach(z)), axis=-1, keepdims=True)
     z_top = take_along_axis(z, top)
-    z_second = xp.maximum(take_along_axis(z, second), z_top + FAR)  # finite beside one sure class
+    z_second = xp.maximum(take_along_axis(z, second), z_top + FAR)  # finite if only one class is possible
     gap = z_second - z_top
     odds_second = xp.exp(gap)
     x = xp.where(is_top, FAR, z - z_second)
@@ -176,46 +158,23 @@ def _log_map_rows(z: Array, gamma: float) -> Array:
     spread = xp.log1p(-rest * xp.expm1(gap) / beside_second)
     tail = _log_one_plus_gamma_r(odds, gamma) - log_factor_second
     second_to_top = (1 + gamma) * gap + gamma * spread + tail
-    correction = _rounding((z_second, z_top), gap, spread, tail, second_to_top, gamma)
-    weight = xp.exp(second_to_top) * (1 + correction)
+    weight = xp.exp(second_to_top)
     log_norm = xp.log1p(weight * xp.sum(xp.exp(below_second), axis=-1, keepdims=True))
     others = below_second + (second_to_top - log_norm)
     return xp.where(is_top, -log_norm, _not_above(others, -log_norm, z == z_top))
 
 
 def _not_above(values: Array, top: Array, tied: Array) -> Array:
-    """`values` where rounding puts none above the top class's value, and ties exactly on it.
-
-    Gradients stay those of `values`.
-    """
+    """`values` moved to at most the top class's value, and ties onto it; gradients are kept."""
     xp = namespace(values)
     missing = detach(top) - detach(values)
     return values + xp.where(tied | (missing < 0), missing, xp.zeros_like(missing))
 
 
-def _rounding(
-    ends: tuple[Array, Array], gap: Array, spread: Array, tail: Array, total: Array, gamma: float
-) -> Array:
-    """What rounding took from (1+γ)·gap + γ·spread + tail = total, with gap = ends[0] − ends[1].
-
-    The exponential of that sum is the whole of 1 − Ψ_top: near −700, half a unit in its last place
-    is the thirteenth digit of log Ψ_top.
-    """
-    second, top, gap, spread, tail, total = map(detach, (*ends, gap, spread, tail, total))
-    factor = 1 + gamma
-    main = factor * gap
-    side = gamma * spread
-    both = main + side
-    lost = factor * sum_error(second, -top, gap) + (gamma - (factor - 1)) * gap
-    lost = lost + product_error(factor, gap, main) + product_error(gamma, spread, side)
-    return lost + sum_error(main, side, both) + sum_error(both, tail, total)
-
-
 def _map_rows(p: Array, gamma: float) -> Array:
     xp = namespace(p)
     zero = detach(p) == 0
-    # The factor 1/TINY in the gradient of the logarithm at zero meets a factor TINY from the
-    # exponential, so the gradient there is the true one.
+    # At zero the gradient of the logarithm, 1/TINY, cancels against TINY from the exponential.
     out = xp.exp(_log_map_rows(safe_log(p), gamma))
     out = out - detach(out) * zero
     # For γ < 0 the stand-in for a zero takes visible mass from a class that is certain.

@@ -11,7 +11,7 @@ from focalcal._checks import check_gamma
 from focalcal.errors import InputError
 from focalcal.maps._numerics import as_classes, by_rows, detach, log_deficit, safe_log
 from focalcal.maps.focal import FAR
-from focalcal.maps.loss_values import log_space_focal_loss
+from focalcal.maps.temperature import quick_temperature
 
 MAX_STEPS = 100
 """Newton needs 5 to 15 steps; the cap only ends rows that hold NaN."""
@@ -24,12 +24,9 @@ def inverse_focal_map(p: Any, gamma: float) -> Array:
     not monotone: all classes but the largest take its increasing branch, and the largest is what
     they leave (no risk minimiser then: the loss is not convex).
 
-    Args:
-        p: probabilities (..., K), K ≥ 2, zeros and ones allowed.
-        gamma: focal parameter γ > −1.
+    p: probabilities (..., K), K ≥ 2, zeros and ones allowed; gamma: γ > −1.
 
-    Returns:
-        q (..., K), same kind and float dtype; gradients (implicit derivative) pass.
+    Returns q (..., K), differentiable by the implicit function theorem.
 
     >>> inverse_focal_map([0.9, 0.1], gamma=1.0).round(4)
     array([0.7744, 0.2256])
@@ -43,12 +40,7 @@ def inverse_focal_map(p: Any, gamma: float) -> Array:
 def inverse_focal_log_map(logits: Any, gamma: float) -> Array:
     """log q with Ψ^γ(q) = softmax(z): `inverse_focal_map` from logits to log-probabilities.
 
-    Args:
-        logits: (..., K), K ≥ 2; −inf marks an impossible class.
-        gamma: focal parameter γ > −1.
-
-    Returns:
-        Log-probabilities (..., K), same kind and float dtype; gradients pass and stay finite.
+    logits: (..., K), K ≥ 2, with −inf for impossible classes; gamma: γ > −1.
 
     >>> import numpy as np
     >>> np.exp(inverse_focal_log_map(np.log([0.9, 0.1]), gamma=1.0)).round(4)
@@ -63,13 +55,7 @@ def properized_focal_loss(p: Any, y: Any, gamma: float) -> Array:
 
     Minimised in expectation at the true class probabilities, which focal loss is not.
 
-    Args:
-        p: probabilities (..., K), K ≥ 2.
-        y: integer labels (...).
-        gamma: focal parameter γ > −1.
-
-    Returns:
-        Losses (...), same kind and float dtype as p; gradients pass.
+    p: probabilities (..., K), K ≥ 2; y: integer labels (...); gamma: γ > −1.
 
     >>> properized_focal_loss([[0.9, 0.1]], [0], gamma=1.0).round(4)
     array([0.0577])
@@ -79,8 +65,7 @@ def properized_focal_loss(p: Any, y: Any, gamma: float) -> Array:
     gamma = check_gamma(gamma)
     p = as_classes(p, "p")
     xp = namespace(p)
-    labels = y if is_torch(y) or not is_torch(p) else xp.asarray(y, device=p.device)
-    labels = xp.asarray(labels)
+    labels = xp.asarray(y, device=p.device)
     if tuple(labels.shape) != tuple(p.shape[:-1]) or not xp.isdtype(labels.dtype, "integral"):
         raise InputError(
             f"expected integer labels of shape {tuple(p.shape[:-1])}, "
@@ -91,7 +76,10 @@ def properized_focal_loss(p: Any, y: Any, gamma: float) -> Array:
     is_label = xp.arange(p.shape[-1], device=p.device) == labels[..., None]
     of_label = xp.sum(xp.where(is_label, log_q, 0.0), axis=-1)
     of_others = logsumexp(xp.where(is_label, FAR, log_q))
-    return xp.astype(log_space_focal_loss(of_label, of_others, gamma), p.dtype)
+    # −ln q/(1−q) is 1 where 1 − q underflows; (1−q)^(1+γ) cannot overflow there, (1−q)^γ can.
+    sure = of_others < -600
+    ratio = xp.where(sure, 1.0, -of_label / xp.exp(xp.where(sure, 0.0, of_others)))
+    return xp.astype(xp.exp((1 + gamma) * of_others) * ratio, p.dtype)
 
 
 def _inverse_rows(p: Array, gamma: float) -> Array:
@@ -124,10 +112,9 @@ def _solve(z: Array, gamma: float) -> Array:
     floor = FAR * xp.ones_like(z)
     log_ratio = xp.where(is_top, floor, xp.maximum(z - xp.max(z, axis=-1, keepdims=True), floor))
     log_odds = logsumexp(log_ratio, keepdims=True)
-    log_half = -0.6931471805599453
-    log_most = float(xp.log1p(xp.asarray(-1.0 / n_classes, dtype=z.dtype)))
+    log_half, log_most = math.log(0.5), math.log1p(-1 / n_classes)
 
-    start = log_odds / (1 + gamma - 0.38629 * gamma / (1 + 0.69315 * gamma))
+    start = log_odds * quick_temperature(gamma)
     u = log_ratio - log_odds + start - xp.log1p(xp.exp(start))
     log_c = None
     # Rounding is amplified by γ in log h, and by 1/(1+γ) in its inverse.
@@ -151,10 +138,10 @@ def _solve(z: Array, gamma: float) -> Array:
 
 
 def _bounded(step: Array, u: Array, gamma: float) -> Array:
-    """Newton steps cut to where log h can be expected to reach its target.
+    """Newton steps shortened so that they do not overshoot.
 
-    log h is close to u + γ·e^u. From below, where it is nearly straight, a Newton step overshoots
-    the exponential part; x bounds the γ·e^u that the target leaves room for.
+    log h is close to u + γ·e^u, nearly linear at first and exponential above; x bounds the γ·e^u
+    that the target allows.
     """
     if gamma <= 1:
         return step

@@ -1,4 +1,4 @@
-"""Where focal loss and Ψ change sides: γ from a target probability, and confidence up or down."""
+"""The γ of a target probability, and where Ψ raises or lowers confidence."""
 
 from __future__ import annotations
 
@@ -22,11 +22,7 @@ def gamma_for_probability(p0: Any) -> Array:
     γ* = a/b + W₋₁(−a^(1−a/b)·ln(a)/b)/ln a, a = 1−p0, b = p0·ln p0: the root of g(p0,γ) = 1 other
     than γ = 0. From p0 = ½ up every γ ≥ 0 satisfies g ≤ 1, and the answer is 0.
 
-    Args:
-        p0: probability in (0, 1), number or array.
-
-    Returns:
-        γ*, same shape and kind, accurate also just below ½, where W₋₁ itself loses every digit.
+    p0: probabilities in (0, 1), any shape. Accurate also just below ½, where W₋₁ loses all digits.
 
     >>> gamma_for_probability([0.2, 0.25, 0.5]).round(3)
     array([4.851, 3.07 , 0.   ])
@@ -71,11 +67,8 @@ def probability_for_gamma(gamma: float) -> float:
 class ConfidenceChangeRegion:
     """Where Ψ^γ raises or lowers the largest probability.
 
-    Attributes:
-        gamma, n_classes: the map.
-        never_lowered_from: Ψ never lowers a top probability of at least this, whatever the rest.
-        lowered: with the other classes equal, Ψ lowers a top probability strictly between these
-            two; None where it lowers none.
+    A top probability of at least `never_lowered_from` is never lowered. If the other classes are
+    equal, those strictly between the two ends of `lowered` are; None means that none is.
     """
 
     gamma: float
@@ -90,12 +83,7 @@ def confidence_change_region(gamma: float, n_classes: int) -> ConfidenceChangeRe
     Ψ does not lower it iff Σ_k q_k/g(q_k) ≤ 1/g(q). Hence never where g(q,γ) ≤ 1, that is
     q ≥ p0 with γ*(p0) = γ; and with the rest equal, u = (1−q)/(K−1) each, iff g(u) ≥ g(q).
 
-    Args:
-        gamma: focal parameter γ ≥ 0.
-        n_classes: K ≥ 2.
-
-    Returns:
-        The region; `lowered` is None for two and three classes.
+    gamma: γ ≥ 0; n_classes: K ≥ 2, with no region that is lowered for two and three.
 
     >>> region = confidence_change_region(3.0, 1000)
     >>> [round(end, 4) for end in region.lowered], round(region.never_lowered_from, 4)

@@ -138,7 +138,7 @@ def _log_map_rows(z: Array, gamma: float) -> Array:
     is_top = xp.arange(z.shape[-1], device=z.device) == top
     second = xp.argmax(xp.where(is_top, -xp.inf, detach(z)), axis=-1, keepdims=True)
     z_top = take_along_axis(z, top)
-    z_second = xp.maximum(take_along_axis(z, second), z_top + FAR)  # finite if only one class is possible
+    z_second = xp.maximum(take_along_axis(z, second), z_top + FAR)  # finite for one class
     gap = z_second - z_top
     odds_second = xp.exp(gap)
     x = xp.where(is_top, FAR, z - z_second)

@@ -56,7 +56,7 @@ def test_rows_for_a_vocabulary():
 
 
 def test_missing_and_damaged(tmp_path):
-    with pytest.raises(FileFormatError, match=r"found none; they are usually had from .*glove"):
+    with pytest.raises(FileFormatError, match=r"found none; download .*glove"):
         read_word_vectors(tmp_path / "glove.txt")
     text = tmp_path / "glove.txt"
     text.write_text("a 1 2\nb 1\n")

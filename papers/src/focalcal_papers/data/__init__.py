@@ -1,6 +1,5 @@
 """Data sets as tensors with checked train, calibration and test splits."""
 
-from focalcal_papers.data.augmentation import augment, normalise, random_crop, random_flip
 from focalcal_papers.data.corruption import CORRUPTIONS, corrupt
 from focalcal_papers.data.registry import DATASETS, dataset_settings, load, needs_folder
 from focalcal_papers.data.splits import (
@@ -12,6 +11,7 @@ from focalcal_papers.data.splits import (
     DataSplits,
     Split,
     cut,
+    normalise,
 )
 from focalcal_papers.data.text import Vocabulary, WordVectors, read_word_vectors, tokenize
 from focalcal_papers.data.trees import TreeBatch, Trees
@@ -30,15 +30,12 @@ __all__ = [
     "Trees",
     "Vocabulary",
     "WordVectors",
-    "augment",
     "corrupt",
     "cut",
     "dataset_settings",
     "load",
     "needs_folder",
     "normalise",
-    "random_crop",
-    "random_flip",
     "read_word_vectors",
     "tokenize",
 ]

@@ -8,30 +8,52 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from focalcal.errors import FileFormatError
 from focalcal_papers.data.files import check_folder, find_folder, missing_files
 from focalcal_papers.data.pickled import read_cifar_pickle
-from focalcal_papers.data.splits import CIFAR_MEAN, CIFAR_STD, DataSplits, three_way
+from focalcal_papers.data.splits import CIFAR_MEAN, CIFAR_STD, DataSplits, cut_training
 
 CIFAR10_CLASSES = (
-    "airplane",
-    "automobile",
-    "bird",
-    "cat",
-    "deer",
-    "dog",
-    "frog",
-    "horse",
-    "ship",
-    "truck",
+    *("airplane", "automobile", "bird", "cat", "deer"),
+    *("dog", "frog", "horse", "ship", "truck"),
 )
 SOURCE = "https://www.cs.toronto.edu/~kriz/cifar.html"
 _PIXELS = 3 * 32 * 32
-_TRAIN10 = [f"data_batch_{i}" for i in range(1, 6)]
+
+
+class _Version(NamedTuple):
+    """The files of one CIFAR, with the number of records in each; the last is the test set."""
+
+    title: str
+    folders: tuple[str, str]
+    files: dict[str, int]
+    n_classes: int
+    label_bytes: int
+    label_key: bytes
+
+
+_CIFAR10 = _Version(
+    "CIFAR-10",
+    ("cifar-10-batches-bin", "cifar-10-batches-py"),
+    dict.fromkeys((*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"), 10000),
+    n_classes=10,
+    label_bytes=1,
+    label_key=b"labels",
+)
+_CIFAR100 = _Version(
+    "CIFAR-100",
+    ("cifar-100-binary", "cifar-100-python"),
+    {"train": 50_000, "test": 10_000},
+    n_classes=100,
+    label_bytes=2,
+    label_key=b"fine_labels",
+)
 
 
 def load_cifar10(
@@ -45,19 +67,8 @@ def load_cifar10(
 
     `complete=False` accepts shortened files; a tenth of the training images then calibrates.
     """
-    folder = check_folder(folder, "CIFAR-10")
-    binary = [f"{name}.bin" for name in (*_TRAIN10, "test_batch")]
-    python = [*_TRAIN10, "test_batch"]
-    records = 10_000 if complete else None
-    if place := find_folder(folder, ["cifar-10-batches-bin"], binary):
-        parts = [_read_binary(place / file, 1, 10, records) for file in binary]
-    elif place := find_folder(folder, ["cifar-10-batches-py"], python):
-        parts = [_read_python(place / file, b"labels", 10, records) for file in python]
-    else:
-        absent = [file for file in binary if not (folder / file).exists()]
-        raise missing_files("CIFAR-10 (binary version)", folder, absent, SOURCE)
-    train = [np.concatenate(arrays) for arrays in zip(*parts[:-1])]
-    return _splits("cifar10", train, parts[-1], CIFAR10_CLASSES, seed, calibration)
+    train, test, _ = _read(_CIFAR10, folder, complete)
+    return _splits("cifar10", train, test, CIFAR10_CLASSES, seed, calibration)
 
 
 def load_cifar100(
@@ -68,63 +79,70 @@ def load_cifar100(
     complete: bool = True,
 ) -> DataSplits:
     """CIFAR-100 with its 100 fine labels from `cifar-100-binary` (or `-python`) in `folder`."""
-    folder = check_folder(folder, "CIFAR-100")
-    records = {"train": 50_000, "test": 10_000} if complete else {"train": None, "test": None}
-    if place := find_folder(folder, ["cifar-100-binary"], ["train.bin", "test.bin"]):
-        train, test = (_read_binary(place / f"{p}.bin", 2, 100, n) for p, n in records.items())
-    elif place := find_folder(folder, ["cifar-100-python"], ["train", "test"]):
-        train, test = (
-            _read_python(place / part, b"fine_labels", 100, n) for part, n in records.items()
-        )
-    else:
-        absent = [file for file in ("train.bin", "test.bin") if not (folder / file).exists()]
-        raise missing_files("CIFAR-100 (binary version)", folder, absent, SOURCE)
+    train, test, place = _read(_CIFAR100, folder, complete)
     return _splits("cifar100", train, test, _fine_names(place), seed, calibration)
 
 
-def _read_binary(
-    path: Path, label_bytes: int, n_classes: int, records: int | None
-) -> tuple[np.ndarray, np.ndarray]:
-    """Images and labels; a record is `label_bytes` labels (the last counts), then three planes."""
+Part = tuple[Tensor, Tensor]
+
+
+def _read(
+    version: _Version, folder: str | os.PathLike[str], complete: bool
+) -> tuple[Part, Part, Path]:
+    """Images and labels of the training and test files, and the folder they lie in."""
+    folder = check_folder(folder, version.title)
+    binary = [f"{name}.bin" for name in version.files]
+    if place := find_folder(folder, version.folders[:1], binary):
+        paths, read = [place / file for file in binary], _read_binary
+    elif place := find_folder(folder, version.folders[1:], list(version.files)):
+        paths, read = [place / file for file in version.files], _read_python
+    else:
+        raise missing_files(f"{version.title} (binary version)", folder, binary, SOURCE)
+    parts = []
+    for path, count in zip(paths, version.files.values()):
+        images, labels = read(path, version)
+        _check(path, labels, version.n_classes, count if complete else None)
+        parts.append((torch.tensor(images), torch.tensor(labels, dtype=torch.int64)))
+    images, labels = (torch.cat(tensors) for tensors in zip(*parts[:-1]))
+    return (images, labels), parts[-1], place
+
+
+def _read_binary(path: Path, version: _Version) -> tuple[np.ndarray, np.ndarray]:
+    """A record is one or two bytes of labels (the last one counts), then three planes."""
     raw = np.fromfile(path, np.uint8)
-    size = label_bytes + _PIXELS
+    size = version.label_bytes + _PIXELS
     if len(raw) == 0 or len(raw) % size:
         raise FileFormatError(
             f"expected whole records of {size} bytes, got {len(raw)} bytes in {path}; "
             "fetch it again, the file is cut off or of another kind"
         )
     table = raw.reshape(-1, size)
-    images = table[:, label_bytes:].reshape(-1, 3, 32, 32)
-    return _checked(path, images, table[:, label_bytes - 1], n_classes, records)
+    images = table[:, version.label_bytes :].reshape(-1, 3, 32, 32)
+    return images, table[:, version.label_bytes - 1]
 
 
-def _read_python(
-    path: Path, label_key: bytes, n_classes: int, records: int | None
-) -> tuple[np.ndarray, np.ndarray]:
+def _read_python(path: Path, version: _Version) -> tuple[np.ndarray, np.ndarray]:
     content = read_cifar_pickle(path)
-    images, labels = content.get(b"data"), content.get(label_key)
+    images, labels = content.get(b"data"), content.get(version.label_key)
     if (
         not isinstance(images, np.ndarray)
         or images.ndim != 2
         or images.shape[1] != _PIXELS
         or not isinstance(labels, list)
         or len(labels) != len(images)
-        or not all(isinstance(label, int) and 0 <= label < n_classes for label in labels)
+        or not all(isinstance(label, int) and 0 <= label < version.n_classes for label in labels)
     ):
         raise FileFormatError(
-            f"expected data (N, {_PIXELS}) and N {label_key.decode()} in 0..{n_classes - 1}, "
-            f"got something else in {path}; fetch it again"
+            f"expected data (N, {_PIXELS}) and N {version.label_key.decode()} in "
+            f"0..{version.n_classes - 1}, got something else in {path}; fetch it again"
         )
-    labels = np.asarray(labels, np.uint8)
-    return _checked(path, images.reshape(-1, 3, 32, 32), labels, n_classes, records)
+    return images.reshape(-1, 3, 32, 32), np.asarray(labels, np.uint8)
 
 
-def _checked(
-    path: Path, images: np.ndarray, labels: np.ndarray, n_classes: int, records: int | None
-) -> tuple[np.ndarray, np.ndarray]:
-    if records is not None and len(images) != records:
+def _check(path: Path, labels: np.ndarray, n_classes: int, records: int | None) -> None:
+    if records is not None and len(labels) != records:
         raise FileFormatError(
-            f"expected {records} images, got {len(images)} in {path}; "
+            f"expected {records} images, got {len(labels)} in {path}; "
             "fetch it again, or pass complete=False to use a shortened copy"
         )
     if len(labels) and labels.max() >= n_classes:
@@ -132,25 +150,13 @@ def _checked(
         raise FileFormatError(
             f"expected labels in 0..{n_classes - 1}, got {labels[row]} at record {row} of {path}"
         )
-    return images, labels
 
 
 def _splits(name, train, test, classes, seed, calibration) -> DataSplits:
-    tensors = [
-        tensor
-        for images, labels in (train, test)
-        for tensor in (torch.tensor(images), torch.tensor(labels, dtype=torch.int64))
-    ]
-    n = len(tensors[1])
-    calibration = n // 10 if calibration is None else calibration
-    return DataSplits(
-        name,
-        **three_way(*tensors, calibration=calibration, seed=seed),
-        classes=classes,
-        n_source=n + len(tensors[3]),
-        mean=torch.tensor(CIFAR_MEAN),
-        std=torch.tensor(CIFAR_STD),
-        note=f"{calibration} of the {n} training images calibrate (seed {seed})",
+    calibration = len(train[1]) // 10 if calibration is None else calibration
+    moments = (CIFAR_MEAN, CIFAR_STD)
+    return cut_training(
+        name, train, test, classes, calibration=calibration, seed=seed, moments=moments
     )
 
 

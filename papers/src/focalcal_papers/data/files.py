@@ -1,4 +1,4 @@
-"""Finding the files a data set is made of, and saying what is missing."""
+"""Finding the files of a data set."""
 
 from __future__ import annotations
 
@@ -29,11 +29,26 @@ def find_folder(folder: Path, names: Sequence[str], files: Sequence[str]) -> Pat
     return None
 
 
+def locate(
+    folder: str | os.PathLike[str] | None,
+    name: str,
+    subfolders: Sequence[str],
+    files: Sequence[str],
+    source: str,
+) -> Path:
+    """`find_folder`, with an error that says which files are missing and where to get them."""
+    folder = check_folder(folder, name)
+    place = find_folder(folder, subfolders, files)
+    if place is None:
+        raise missing_files(name, folder, files, source)
+    return place
+
+
 def missing_files(name: str, folder: Path, files: Sequence[str], source: str) -> FileFormatError:
-    """The error for absent files: which, where they are usually had, where to put them."""
+    absent = [file for file in files if not (folder / file).exists()]
     return FileFormatError(
-        f"expected the files of {name}, did not find {', '.join(files)} in {folder}; "
-        f"they are usually had from {source}; unpack them into {folder}"
+        f"expected the files of {name}, did not find {', '.join(absent)} in {folder}; "
+        f"download them from {source} and unpack them into {folder}"
     )
 
 

@@ -12,22 +12,14 @@ import torch
 
 from focalcal.errors import FileFormatError
 from focalcal_papers.data.files import check_folder, missing_files, read_bytes
-from focalcal_papers.data.splits import DataSplits, three_way
+from focalcal_papers.data.splits import DataSplits, cut_training
 
 MNIST_CLASSES = tuple("0123456789")
 FASHION_CLASSES = (
-    "T-shirt/top",
-    "Trouser",
-    "Pullover",
-    "Dress",
-    "Coat",
-    "Sandal",
-    "Shirt",
-    "Sneaker",
-    "Bag",
-    "Ankle boot",
+    *("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat"),
+    *("Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"),
 )
-_MOMENTS = {"mnist": (0.1307, 0.3081), "fashion_mnist": (0.2860, 0.3530)}
+_MOMENTS = {"mnist": ([0.1307], [0.3081]), "fashion_mnist": ([0.2860], [0.3530])}
 _SOURCES = {
     "mnist": "the MNIST database page of Y. LeCun, or any of its mirrors",
     "fashion_mnist": "the GitHub repository zalandoresearch/fashion-mnist (data/fashion) "
@@ -90,7 +82,7 @@ def _load(
     absent = [f"{part}-{kind}-ubyte[.gz]" for (part, kind), path in paths.items() if path is None]
     if absent:
         raise missing_files(name, folder, absent, _SOURCES[name])
-    tensors = []
+    parts = []
     for part in ("train", "t10k"):
         images = read_idx(paths[part, "images-idx3"], 3)
         labels = read_idx(paths[part, "labels-idx1"], 1)
@@ -99,19 +91,10 @@ def _load(
                 f"expected as many labels as images, got {len(labels)} in "
                 f"{paths[part, 'labels-idx1']} and {len(images)} in {paths[part, 'images-idx3']}"
             )
-        tensors += [torch.tensor(images)[:, None], torch.tensor(labels, dtype=torch.int64)]
-    n = len(tensors[1])
-    calibration = n // 12 if calibration is None else calibration
-    mean, std = _MOMENTS[name]
-    return DataSplits(
-        name,
-        **three_way(*tensors, calibration=calibration, seed=seed),
-        classes=classes,
-        n_source=n + len(tensors[3]),
-        mean=torch.tensor([mean]),
-        std=torch.tensor([std]),
-        note=f"{calibration} of the {n} training images calibrate (seed {seed})",
-    )
+        parts.append((torch.tensor(images)[:, None], torch.tensor(labels, dtype=torch.int64)))
+    calibration = len(parts[0][1]) // 12 if calibration is None else calibration
+    moments = _MOMENTS[name]
+    return cut_training(name, *parts, classes, calibration=calibration, seed=seed, moments=moments)
 
 
 def _find(folder: Path, part: str, kind: str) -> Path | None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from focalcal.errors import FileFormatError, InputError
-from focalcal_papers.data.files import check_folder, find_folder, missing_files
+from focalcal_papers.data.files import locate
 from focalcal_papers.data.splits import DataSplits, Split, cut
 from focalcal_papers.data.text import Vocabulary, read_word_vectors, tokenize
 
@@ -40,11 +40,8 @@ def load_newsgroups(
     """
     if split not in ("bydate", "random"):
         raise InputError(f"expected split 'bydate' or 'random', got {split!r}")
-    folder = check_folder(folder, "20 Newsgroups")
-    place = find_folder(folder, ["20news", "20news-bydate"], list(MESSAGES))
-    if place is None:
-        absent = [name for name in MESSAGES if not (folder / name).exists()]
-        raise missing_files("20 Newsgroups (bydate)", folder, absent, SOURCE)
+    subfolders = ["20news", "20news-bydate"]
+    place = locate(folder, "20 Newsgroups (bydate)", subfolders, list(MESSAGES), SOURCE)
     classes = sorted(p.name for p in (place / "20news-bydate-train").iterdir() if p.is_dir())
     (train_texts, train_labels), (test_texts, test_labels) = (
         _read(place / name, classes, count if complete else None, headers)

@@ -3,46 +3,41 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from focalcal.errors import InputError
 
+if TYPE_CHECKING:
+    from focalcal_papers.data.trees import Trees
+
 CIFAR_MEAN, CIFAR_STD = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
-class Structured(Protocol):
-    """Inputs that are not one tensor (trees): they batch themselves, and name their targets."""
-
-    def __len__(self) -> int: ...
-
-    def batch(self, index: Tensor) -> object:
-        """The inputs of the chosen samples, with an attribute `targets`."""
-
-    def to(self, device: torch.device | str) -> Structured: ...
-
-
 @dataclass(frozen=True)
 class Batch:
-    """What a model sees and what its loss is compared with."""
+    """Inputs and targets (B,); with mixup also the partners' targets and the first's share."""
 
-    inputs: object
+    inputs: Any
     targets: Tensor
+    partner: Tensor | None = None
+    share: Tensor | None = None
 
 
 @dataclass(frozen=True)
 class Split:
     """One part of a data set.
 
-    `inputs` (N, ...) or structured, `labels` (N,) int64, both on one device; `indices` (N,) int64
-    on the CPU: the place of each sample in the source, official training files first, then test.
+    `inputs` (N, ...) or trees, `labels` (N,) int64, both on one device; `indices` (N,) int64 on
+    the CPU: the place of each sample in the source, official training files first, then test.
     """
 
-    inputs: Tensor | Structured
+    inputs: Tensor | Trees
     labels: Tensor
     indices: Tensor
 
@@ -134,25 +129,44 @@ def cut(n: int, calibration: int, seed: int) -> tuple[Tensor, Tensor]:
     return order[calibration:].sort().values, order[:calibration].sort().values
 
 
-def three_way(
-    train_inputs: Tensor,
-    train_labels: Tensor,
-    test_inputs: Tensor,
-    test_labels: Tensor,
+def cut_training(
+    name: str,
+    train: tuple[Tensor, Tensor],
+    test: tuple[Tensor, Tensor],
+    classes: Sequence[str],
     *,
     calibration: int,
     seed: int,
-) -> dict[str, Split]:
-    """The usual cut: calibration out of the official training files, test as published."""
-    n = len(train_labels)
-    train_index, calibration_index = cut(n, calibration, seed)
-    return {
-        "train": Split(train_inputs[train_index], train_labels[train_index], train_index),
-        "calibration": Split(
-            train_inputs[calibration_index], train_labels[calibration_index], calibration_index
-        ),
-        "test": Split(test_inputs, test_labels, torch.arange(n, n + len(test_labels))),
-    }
+    moments: tuple[Sequence[float], Sequence[float]] | None = None,
+    note: str = "",
+) -> DataSplits:
+    """The usual cut: calibration out of the official training files, test as published.
+
+    `train` and `test` are inputs and labels; `moments` the mean and standard deviation by channel.
+    """
+    inputs, labels = train
+    n, n_test = len(labels), len(test[1])
+    chosen = dict(zip(("train", "calibration"), cut(n, calibration, seed)))
+    mean, std = map(torch.tensor, moments) if moments else (None, None)
+    return DataSplits(
+        name,
+        **{part: Split(inputs[i], labels[i], i) for part, i in chosen.items()},
+        test=Split(*test, torch.arange(n, n + n_test)),
+        classes=tuple(classes),
+        n_source=n + n_test,
+        mean=mean,
+        std=std,
+        note=f"{calibration} of the {n} training samples calibrate (seed {seed}){note}",
+    )
+
+
+def normalise(
+    images: Tensor, mean: Tensor, std: Tensor, dtype: torch.dtype = torch.float32
+) -> Tensor:
+    """(x/255 − mean)/std per channel of uint8 images; `mean` and `std` (C,) on the same device."""
+    shape = (1, -1, 1, 1)
+    scaled = images.to(torch.float32) / 255
+    return ((scaled - mean.view(shape)) / std.view(shape)).to(dtype)
 
 
 def _check_split(name: str, split: Split, n_source: int, n_classes: int) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from focalcal.errors import FileFormatError
-from focalcal_papers.data.files import check_folder, find_folder, missing_files
+from focalcal_papers.data.files import locate
 from focalcal_papers.data.splits import DataSplits, Split
 from focalcal_papers.data.text import Vocabulary, read_word_vectors
 from focalcal_papers.data.trees import Tree, Trees, parse_tree
@@ -34,12 +34,9 @@ def load_sst(
     development set calibrates, so `seed` only fills the vectors of unknown words. With `vectors`
     (a GloVe file) words that only calibration and test use keep their published vector.
     """
-    folder = check_folder(folder, "SST")
     files = [f"{name}.txt" for name in SENTENCES]
-    place = find_folder(folder, ["trees", "sst"], files)
-    if place is None:
-        absent = [file for file in files if not (folder / file).exists()]
-        raise missing_files("the Stanford Sentiment Treebank", folder, absent, SOURCE)
+    title = "the Stanford Sentiment Treebank"
+    place = locate(folder, title, ["trees", "sst"], files, SOURCE)
     parsed = {
         name: _read(place / f"{name}.txt", count if complete else None)
         for name, count in SENTENCES.items()

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import torch
 from torch import Tensor
 
 from focalcal.errors import InputError
-from focalcal_papers.data.splits import CIFAR_MEAN, CIFAR_STD, DataSplits, three_way
+from focalcal_papers.data.splits import CIFAR_MEAN, CIFAR_STD, DataSplits, cut_training
 
 
 def load_blobs(
@@ -53,10 +51,10 @@ def load_synthetic_images(
         mixed = contrast * patterns[labels] + (1 - contrast) * noise
         return (255 * mixed).to(torch.uint8), labels
 
-    splits = _splits("synthetic_images", draw(n_train), draw(n_test), n_classes, seed, calibration)
     channels = input_shape[0]
-    mean, std = (CIFAR_MEAN, CIFAR_STD) if channels == 3 else ([0.5] * channels, [0.25] * channels)
-    return _with_moments(splits, mean, std)
+    moments = (CIFAR_MEAN, CIFAR_STD) if channels == 3 else ([0.5] * channels, [0.25] * channels)
+    parts = draw(n_train), draw(n_test)
+    return _splits("synthetic_images", *parts, n_classes, seed, calibration, moments)
 
 
 def load_square_clusters(
@@ -86,18 +84,16 @@ def load_square_clusters(
     return _splits("square_clusters", draw(n_train), draw(n_test), 2, seed, calibration)
 
 
-def _splits(name, train, test, n_classes, seed, calibration) -> DataSplits:
-    n = len(train[1])
-    return DataSplits(
+def _splits(name, train, test, n_classes, seed, calibration, moments=None) -> DataSplits:
+    calibration = len(train[1]) // 8 if calibration is None else calibration
+    classes = [f"class {i}" for i in range(n_classes)]
+    return cut_training(
         name,
-        **three_way(
-            *train, *test, calibration=n // 8 if calibration is None else calibration, seed=seed
-        ),
-        classes=tuple(f"class {i}" for i in range(n_classes)),
-        n_source=n + len(test[1]),
-        note=f"made up from seed {seed}",
+        train,
+        test,
+        classes,
+        calibration=calibration,
+        seed=seed,
+        moments=moments,
+        note="; made-up data",
     )
-
-
-def _with_moments(splits: DataSplits, mean, std) -> DataSplits:
-    return dataclasses.replace(splits, mean=torch.tensor(mean), std=torch.tensor(std))

@@ -96,13 +96,12 @@ def read_word_vectors(
     """GloVe vectors: the official text file, or an npz with `vectors` and words.txt beside it.
 
     `keep` limits a text file to the words named, which saves memory: the full file has 400,000.
-    They are usually had from https://nlp.stanford.edu/projects/glove/.
     """
     path = Path(path)
     if not path.is_file():
         raise FileFormatError(
-            f"expected word vectors at {path}, found none; they are usually had from "
-            "https://nlp.stanford.edu/projects/glove/ (glove.6B.zip); unpack them there"
+            f"expected word vectors at {path}, found none; download glove.6B.zip from "
+            "https://nlp.stanford.edu/projects/glove/ and unpack it there"
         )
     return _read_npz(path) if path.suffix == ".npz" else _read_text(path, keep)
 

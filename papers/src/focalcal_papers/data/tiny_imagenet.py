@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from focalcal.errors import FileFormatError, MissingExtraError
-from focalcal_papers.data.files import check_folder, find_folder, missing_files
-from focalcal_papers.data.splits import CIFAR_MEAN, CIFAR_STD, DataSplits, three_way
+from focalcal_papers.data.files import locate
+from focalcal_papers.data.splits import CIFAR_MEAN, CIFAR_STD, DataSplits, cut_training
 
 SOURCE = "http://cs231n.stanford.edu/tiny-imagenet-200.zip"
 _SIZE = 64
@@ -30,12 +30,8 @@ def load_tiny_imagenet(
     Calibration is cut from the training images by a seeded permutation; the official validation
     set is the test set, because the official test labels are not public. Needs Pillow.
     """
-    folder = check_folder(folder, "Tiny-ImageNet")
     needed = ["wnids.txt", "train", "val/images", "val/val_annotations.txt"]
-    place = find_folder(folder, ["tiny-imagenet-200"], needed)
-    if place is None:
-        absent = [name for name in needed if not (folder / name).exists()]
-        raise missing_files("Tiny-ImageNet", folder, absent, SOURCE)
+    place = locate(folder, "Tiny-ImageNet", ["tiny-imagenet-200"], needed, SOURCE)
     codes = (place / "wnids.txt").read_text("utf-8").split()
     number = {code: i for i, code in enumerate(codes)}
     train = [
@@ -50,17 +46,15 @@ def load_tiny_imagenet(
                 f"expected {count:,} {what} images, got {len(files):,} in {place}; "
                 "unpack it again, or pass complete=False to use a shortened copy"
             )
-    n = len(train)
-    calibration = n // 10 if calibration is None else calibration
-    return DataSplits(
+    return cut_training(
         "tiny_imagenet",
-        **three_way(*_read(train), *_read(test), calibration=calibration, seed=seed),
-        classes=_names(place, codes),
-        n_source=n + len(test),
-        mean=torch.tensor(CIFAR_MEAN),
-        std=torch.tensor(CIFAR_STD),
-        note=f"{calibration} of the {n} training images calibrate (seed {seed}); "
-        "the official validation set is the test set",
+        _read(train),
+        _read(test),
+        _names(place, codes),
+        calibration=len(train) // 10 if calibration is None else calibration,
+        seed=seed,
+        moments=(CIFAR_MEAN, CIFAR_STD),
+        note="; the official validation set is the test set",
     )
 
 

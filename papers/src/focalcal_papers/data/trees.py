@@ -6,6 +6,7 @@ of a batch goes to the device in one transfer.
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import re
 from collections.abc import Callable, Sequence
@@ -128,15 +129,7 @@ class Trees:
 
     def to(self, device: torch.device | str) -> Trees:
         """The same trees; their batches will be on `device`."""
-        return Trees(
-            self.start,
-            self.left,
-            self.right,
-            self.word,
-            self.target,
-            self.height,
-            torch.device(device),
-        )
+        return dataclasses.replace(self, device=torch.device(device))
 
     def batch(self, index: Tensor) -> TreeBatch:
         """The trees `index` (B,), collated level by level."""

@@ -7,8 +7,6 @@ continues inside an epoch exactly, and sees the same images whatever the number 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -16,21 +14,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from focalcal.errors import InputError
-from focalcal_papers.data import DataSplits, normalise
+from focalcal_papers.data import Batch, DataSplits, normalise
 from focalcal_papers.training.config import TrainConfig
 
 PADDING = 4
 """Pixels added on each side before the random crop."""
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Inputs and targets (B,); with mixup also the partners' targets and the first's share."""
-
-    inputs: Any
-    targets: Tensor
-    partner: Tensor | None = None
-    share: Tensor | None = None
 
 
 def make_batches(
@@ -142,8 +130,7 @@ class TreeBatches:
 
     def batch(self, where: Tensor) -> Batch:
         """The trees at these positions (B,) of the epoch's order, and all their nodes' labels."""
-        part = self.splits.train.batch(self._order[where.cpu()])
-        return Batch(part.inputs, part.targets)
+        return self.splits.train.batch(self._order[where.cpu()])
 
     def evaluation(self, split: str, limit: int = 0) -> Iterator[Batch]:
         """The trees of a split in order with their roots' labels."""

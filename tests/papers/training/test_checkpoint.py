@@ -1,12 +1,11 @@
 from __future__ import annotations
 
 import json
-import sys
 
 import pytest
 import torch
 
-from focalcal.errors import FileFormatError, MissingExtraError
+from focalcal.errors import FileFormatError
 from focalcal_papers.training.checkpoint import (
     latest_checkpoint,
     load_checkpoint,
@@ -121,12 +120,6 @@ def test_an_optimizer_continues_as_if_never_stopped(kind):
     unpack_optimizer(optimizer, packed)
     steps(resumed, optimizer, 3)
     assert torch.equal(resumed, whole)
-
-
-def test_without_safetensors(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "safetensors.torch", None)
-    with pytest.raises(MissingExtraError, match="writing a checkpoint needs safetensors"):
-        save_checkpoint(tmp_path, "step", 1, {"x": torch.ones(4)}, {})
 
 
 def test_restored_momentum_lies_in_memory_as_its_parameter():

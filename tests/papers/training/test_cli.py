@@ -1,13 +1,12 @@
 from __future__ import annotations
 
 import json
-import sys
 
 import pytest
 from typer.testing import CliRunner
 
 from focalcal.cli import app
-from focalcal.errors import InputError, MissingExtraError
+from focalcal.errors import InputError
 from focalcal.predictions import Predictions
 from focalcal_papers.cli.train import _configs, _parse_setting, _varied
 from focalcal_papers.training import RunFolder, TrainConfig
@@ -79,13 +78,6 @@ def test_a_run_for_each_value():
     assert list(runs) == ["a-ce-0", "a-ce-1", "a-fl-3-0", "a-fl-3-1"]
     assert runs["a-fl-3-1"] == base.replace(loss="fl-3", seed=1)
     assert _varied({"a": base}, ["lr=0.5"]) == {"a-0.5": base.replace(lr=0.5)}
-
-
-@pytest.mark.parametrize("command", [["train", *OPTIONS], ["predict", "run", "-o", "x.npz"]])
-def test_without_torch(monkeypatch, command):
-    monkeypatch.setitem(sys.modules, "focalcal_papers.training", None)
-    with pytest.raises(MissingExtraError, match=r"pip install 'focalcal\[torch\]'"):
-        invoke(*command)
 
 
 def test_what_cannot_be_trained(tmp_path):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from focalcal.cli import terminal
-from focalcal.errors import InputError, MissingExtraError
+from focalcal.errors import InputError
+from focalcal.files import check_suffix
+from focalcal_papers.cli import Data, Device, Json, Split
 
 if TYPE_CHECKING:
     from torch import nn
@@ -34,7 +36,7 @@ def curvature(
     dataset: Annotated[
         str | None, typer.Option(help="Data set for that network, e.g. cifar10.")
     ] = None,
-    data: Annotated[Path | None, typer.Option(help="Folder of the data set.")] = None,
+    data: Data = None,
     normalise: Annotated[
         str, typer.Option(help="Images of --dataset: 'own' or 'imagenet' mean and std.")
     ] = "own",
@@ -44,38 +46,23 @@ def curvature(
         int | None, typer.Option(help="This many largest eigenvalues, and the smallest.")
     ] = None,
     density: Annotated[bool, typer.Option("--density", help="Spectral density.")] = False,
-    split: Annotated[str, typer.Option(help="train, calibration or test.")] = "test",
-    samples: Annotated[
-        int, typer.Option(help="Number of samples, from the first; 0 is all.")
-    ] = 1000,
+    split: Split = "test",
+    samples: Annotated[int, typer.Option(help="Number of samples, from the first; 0: all.")] = 1000,
     batch: Annotated[int, typer.Option(help="Batch size.")] = 250,
     rtol: Annotated[float, typer.Option(help="Relative standard error of the trace.")] = 0.05,
-    max_probes: Annotated[
-        int, typer.Option(help="Largest number of products for the trace.")
-    ] = 300,
+    max_probes: Annotated[int, typer.Option(help="Most products for the trace.")] = 300,
     figure: Annotated[
         Path | None, typer.Option(help="Draw the spectrum here (.png, .svg, .pdf).")
     ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 ...")] = "auto",
-    json_output: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    device: Device = "auto",
+    json_output: Json = False,
 ) -> None:
     """Measure the curvature of a loss at a trained network.
 
     Without --trace, --top or --density: the trace and the largest eigenvalue.
     """
-    try:
-        import torch  # noqa: F401
-    except ModuleNotFoundError as error:
-        raise MissingExtraError("torch", "torch", "curvature") from error
-    from focalcal.curvature import HessianOperator, summarise_curvature
-    from focalcal.files import check_suffix
-
     if figure is not None:
         check_suffix(figure, FIGURES)
-    if batch < 1 or samples < 0:
-        raise InputError(f"expected --batch >= 1 and --samples >= 0, got {batch} and {samples}")
-    if split not in ("train", "calibration", "test"):
-        raise InputError(f"expected --split train, calibration or test, got {split!r}")
     if run is not None and (model or weights or dataset):
         raise InputError("expected a run folder or --model, got both; give one")
     part = Part(split, data, samples, batch, device)
@@ -85,17 +72,10 @@ def curvature(
         network, batches = _from_files(model, weights, dataset, normalise, part)
     else:
         raise InputError("expected a run folder, or --model with --dataset; got neither")
-    nothing = not trace and top is None and not density
-    with terminal.progress("curvature") as progress:
-        summary = summarise_curvature(
-            HessianOperator(network, loss, batches),
-            trace=trace or nothing,
-            top=1 if nothing else top or 0,
-            density=density or figure is not None,
-            rtol=rtol,
-            max_probes=max_probes,
-            progress=progress,
-        )
+    asked = {"trace": trace, "top": top or 0, "density": density or figure is not None}
+    if not trace and top is None and not density:
+        asked |= {"trace": True, "top": 1}
+    summary = _measured(network, loss, batches, rtol=rtol, max_probes=max_probes, **asked)
     if figure is not None:
         _draw(summary, loss, figure)
     if json_output:
@@ -114,6 +94,21 @@ class Part:
     batch: int
     device: str
 
+    def __post_init__(self) -> None:
+        if self.batch < 1 or self.samples < 0:
+            got = f"{self.batch} and {self.samples}"
+            raise InputError(f"expected --batch >= 1 and --samples >= 0, got {got}")
+        if self.split not in ("train", "calibration", "test"):
+            raise InputError(f"expected --split train, calibration or test, got {self.split!r}")
+
+
+def _measured(network: nn.Module, loss: str, batches: list, **options: Any) -> CurvatureSummary:
+    from focalcal.curvature import HessianOperator, summarise_curvature
+
+    with terminal.progress("curvature") as progress:
+        operator = HessianOperator(network, loss, batches)
+        return summarise_curvature(operator, progress=progress, **options)
+
 
 def _from_run(run: Path, part: Part) -> tuple[nn.Module, list]:
     from focalcal_papers.training import RunFolder, load_splits
@@ -124,11 +119,8 @@ def _from_run(run: Path, part: Part) -> tuple[nn.Module, list]:
     source = part.data or folder.provenance.get("data_dir")
     place = choose_device(part.device)
     session = Session.opened(folder, load_splits(folder.config, source), place)
-    inputs, targets = [], []
-    for found in session.source.evaluation(part.split, part.samples):
-        inputs.append(found.inputs)
-        targets.append(found.targets)
-    return session.model, _cut(inputs, targets, part.batch)
+    found = list(session.source.evaluation(part.split, part.samples))
+    return session.model, _cut([b.inputs for b in found], [b.targets for b in found], part.batch)
 
 
 def _from_files(
@@ -169,17 +161,18 @@ def _cut(inputs: list, targets: list, batch: int) -> list:
 
 
 def _draw(summary: CurvatureSummary, loss: str, path: Path) -> None:
-    try:
-        from matplotlib.figure import Figure
-    except ModuleNotFoundError as error:
-        raise MissingExtraError("matplotlib", "figures", "drawing the spectrum") from error
+    from matplotlib.figure import Figure
+
     from focalcal.curvature.figures import plot_density
-    from focalcal.files import atomic_path
+    from focalcal_papers.figures import save
 
     figure = Figure(figsize=(5, 3.5), layout="constrained")
     plot_density({loss: summary.density}, figure.subplots())
-    with atomic_path(path) as temporary:
-        figure.savefig(temporary)
+    save(figure, path)
+
+
+def _note(products: int, converged: bool) -> str:
+    return f"{products} products" + ("" if converged else "; not converged")
 
 
 def _print(summary: CurvatureSummary, loss: str, split: str, figure: Path | None) -> None:
@@ -194,14 +187,12 @@ def _print(summary: CurvatureSummary, loss: str, split: str, figure: Path | None
         table.add_column(heading, justify="right" if heading == "value" else "left")
     if summary.trace is not None:
         low, high = summary.trace.interval()
-        note = f"{summary.trace.probes} products" + (
-            "" if summary.trace.converged else "; not converged"
-        )
+        note = _note(summary.trace.probes, summary.trace.converged)
         table.add_row("trace", f"{summary.trace.value:.5g}", f"95 % {low:.5g} to {high:.5g}", note)
     for name, found in (("λ", summary.top), ("smallest λ", summary.bottom)):
         if found is None:
             continue
-        note = f"{found.products} products" + ("" if found.converged else "; not converged")
+        note = _note(found.products, found.converged)
         for i, (value, residual) in enumerate(zip(found.values, found.residuals), 1):
             label = f"{name}{i}" if name == "λ" else name
             table.add_row(label, f"{value:.5g}", f"within {residual:.1g}", note if i == 1 else "")

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import difflib
+import fnmatch
+import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from focalcal.cli import terminal
 from focalcal.errors import InputError
+from focalcal.files import check_suffix
+from focalcal_papers.cli import Device, Json
 
 if TYPE_CHECKING:
     from focalcal_papers.experiments import Result, Store
@@ -43,15 +50,13 @@ def reproduce(
     report: Annotated[
         Path | None, typer.Option(metavar="FILE.md", help="Write the document of the store.")
     ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 ...")] = "auto",
-    json_output: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    device: Device = "auto",
+    json_output: Json = False,
 ) -> None:
     """Reproduce tables and figures of the papers, beside the papers' own values.
 
     Runs are kept under --out and shared between names; what is finished is not run again.
     """
-    from focalcal.cli.terminal import print_json, working
-    from focalcal.files import check_suffix
     from focalcal_papers.experiments import EXPERIMENTS, Run, Store
     from focalcal_papers.experiments import reproduce as run_experiment
 
@@ -68,7 +73,7 @@ def reproduce(
         typer.echo(f"kept: {store.add(Run.from_folder(folder))}", err=json_output)
     records = []
     for name in _chosen(names or [], list(EXPERIMENTS)):
-        with working(name):
+        with terminal.working(name):
             options = {"data": data, "device": device, "only": only, "tell": _tell}
             result = run_experiment(EXPERIMENTS[name], scale, out, **options)
         records.append(result.to_dict())
@@ -78,7 +83,7 @@ def reproduce(
         _write_report(report, store, data)
         typer.echo(f"report: {report}", err=json_output)
     if json_output and records:
-        print_json(records if len(records) > 1 else records[0])
+        terminal.print_json(records if len(records) > 1 else records[0])
 
 
 def _existing_store() -> Path:
@@ -89,14 +94,11 @@ def _existing_store() -> Path:
 
 def _write_report(report: Path, store: Store, data: Path | None) -> None:
     """Analyse the stored runs anew, then write the document of everything kept."""
-    import os
-
-    from focalcal.cli.terminal import working
     from focalcal_papers.experiments import EXPERIMENTS, refresh, reproduction_document
 
     stored = store.runs()
     for name, experiment in EXPERIMENTS.items():
-        with working(name):
+        with terminal.working(name):
             refresh(experiment, store, stored, data)
     figures = os.path.relpath(store.path / "figures", report.parent)
     made = reproduction_document(EXPERIMENTS.values(), store, Path(figures).as_posix())
@@ -105,20 +107,12 @@ def _write_report(report: Path, store: Store, data: Path | None) -> None:
 
 def _tell(step: str) -> None:
     """Name the run that begins, for people who wait."""
-    from rich.console import Console
-
-    from focalcal.cli.terminal import is_quiet
-
-    console = Console(stderr=True)
-    if console.is_terminal and not is_quiet():
-        console.print(f"  {step}")
+    if sys.stderr.isatty():
+        terminal.note(f"  {step}")
 
 
 def _chosen(patterns: list[str], known: list[str]) -> list[str]:
     """The names that match, in order; `*` and `?` are wildcards, "all" is everything."""
-    import difflib
-    import fnmatch
-
     found: dict[str, None] = {}
     for pattern in patterns:
         matches = known if pattern == "all" else fnmatch.filter(known, pattern)
@@ -133,7 +127,6 @@ def _list(store: Store, json_output: bool) -> None:
     """Every name, how many runs it takes at each scale, and what the store has of it."""
     from rich.table import Table
 
-    from focalcal.cli.terminal import out, print_json
     from focalcal_papers.experiments import EXPERIMENTS, SCALES
     from focalcal_papers.experiments.overview import what_was_run
 
@@ -150,20 +143,18 @@ def _list(store: Store, json_output: bool) -> None:
         for e in EXPERIMENTS.values()
     ]
     if json_output:
-        print_json(rows)
+        terminal.print_json(rows)
         return
     table = Table("name", "what", "runs: " + ", ".join(SCALES), f"what has been run ({store.path})")
     table.columns[0].no_wrap = True
     for row in rows:
         counts = "theory" if row["theory"] else ", ".join(map(str, row["runs"].values()))
         table.add_row(row["name"], row["title"], counts, row["run"])
-    out().print(table)
+    terminal.out().print(table)
 
 
 def _print(result: Result, title: str) -> None:
     from rich.table import Table
-
-    from focalcal.cli.terminal import out
 
     table = Table(
         "quantity",
@@ -186,5 +177,5 @@ def _print(result: Result, title: str) -> None:
             "" if f.n is None else str(f.n),
             verdict,
         )
-    out().print(table)
-    out().print(result.conclusion)
+    terminal.out().print(table)
+    terminal.out().print(result.conclusion)

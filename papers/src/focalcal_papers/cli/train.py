@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from focalcal.cli import terminal
-from focalcal.errors import InputError, MissingExtraError
+from focalcal.errors import InputError
+from focalcal_papers.cli import Data, Device, Json
+
+if TYPE_CHECKING:
+    from focalcal_papers.training import TrainConfig
+
+SETTINGS = (
+    *("dataset", "model", "loss", "epochs", "batch_size", "lr", "weight_decay", "reduction"),
+    *("clip_norm", "precision", "seed"),
+)
+"""Settings of a recipe that have an option of their own."""
 
 
 def register(app: typer.Typer) -> None:
@@ -40,11 +50,11 @@ def train(
         list[str] | None,
         typer.Option(metavar="NAME=A,B", help="A run for each value, e.g. loss=ce,fl-3."),
     ] = None,
-    data: Annotated[Path | None, typer.Option(help="Folder of the data set.")] = None,
+    data: Data = None,
     out: Annotated[
         Path | None, typer.Option(help="Run folder; with several recipes their parent.")
     ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 ...")] = "auto",
+    device: Device = "auto",
     parallel: Annotated[int, typer.Option(help="Number of runs side by side.")] = 1,
     mps: Annotated[
         bool, typer.Option("--mps", help="Let parallel runs share the GPU (NVIDIA MPS).")
@@ -54,61 +64,42 @@ def train(
         typer.Option(metavar="SECONDS", help="Then save and pause; run again to continue."),
     ] = None,
     tensorboard: Annotated[bool, typer.Option("--tensorboard")] = False,
-    json_output: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json_output: Json = False,
 ) -> None:
     """Train a model; the same command continues a run that was interrupted."""
-    _training()  # without torch not even a recipe can be read
-    changes = _given(
-        dataset=dataset,
-        model=model,
-        loss=loss,
-        epochs=epochs,
-        batch_size=batch_size,
-        lr=lr,
-        weight_decay=weight_decay,
-        reduction=reduction,
-        clip_norm=clip_norm,
-        precision=precision,
-        seed=seed,
-    )
+    given = locals()
+    changes = {name: given[name] for name in SETTINGS if given[name] is not None}
     changes |= dict(_parse_setting(text) for text in settings or [])
     configs = _varied(_configs(recipes or [], changes), vary or [])
     where = {"data_dir": data, "device": device, "stop_after": stop_after}
     if len(configs) > 1:
         states = _side_by_side(configs, out, at_once=parallel, mps=mps, **where)
     else:
-        shown = not (json_output or terminal.is_quiet())
-        states = [_alone(configs, out, progress=shown, tensorboard=tensorboard, **where)]
+        states = [_alone(configs, out, tensorboard=tensorboard, **where)]
     _print(states, json_output)
     if any(state["state"] == "failed" for state in states):
         raise typer.Exit(1)
 
 
-def _given(**options: Any) -> dict[str, Any]:
-    return {name: value for name, value in options.items() if value is not None}
-
-
-def _side_by_side(configs: dict[str, Any], out: Path | None, **options: Any) -> list[dict]:
+def _side_by_side(
+    configs: dict[str, TrainConfig], out: Path | None, **options: Any
+) -> list[dict[str, Any]]:
     """Train several runs; their summaries, that of a failed run among them."""
-    parallel, _ = _training()
+    from focalcal_papers.training.parallel import train_many
+
     folders = [(out or Path("runs")) / name for name in configs]
-    return parallel.train_many(list(configs.values()), folders=folders, **options)
+    return train_many(list(configs.values()), folders=folders, **options)
 
 
-def _alone(configs: dict[str, Any], out: Path | None, **options: Any) -> dict[str, Any]:
+def _alone(configs: dict[str, TrainConfig], out: Path | None, **options: Any) -> dict[str, Any]:
     """Train one run; its summary."""
-    parallel, loop = _training()
+    from focalcal_papers.training.loop import train
+    from focalcal_papers.training.parallel import summary
+
     ((name, config),) = configs.items()
-    result = loop.train(config, run_dir=out or Path("runs") / name, **options)
-    return parallel.summary(result.folder)
-
-
-def _training() -> tuple[Any, Any]:
-    try:
-        from focalcal_papers.training import loop, parallel
-    except ModuleNotFoundError as error:
-        raise MissingExtraError(error.name or "torch", "torch", "training") from error
-    return parallel, loop
+    with terminal.progress(f"{config.model} {config.dataset} {config.loss}") as progress:
+        result = train(config, run_dir=out or Path("runs") / name, progress=progress, **options)
+    return summary(result.folder)
 
 
 def _parse_setting(text: str) -> tuple[str, Any]:
@@ -125,7 +116,7 @@ def _parse_setting(text: str) -> tuple[str, Any]:
     return name.strip(), parsed
 
 
-def _configs(recipes: list[Path], changes: dict[str, Any]) -> dict[str, Any]:
+def _configs(recipes: list[Path], changes: dict[str, Any]) -> dict[str, TrainConfig]:
     """A config per run name: each recipe with the options on top, or the options alone."""
     from focalcal_papers.training.config import TrainConfig
 
@@ -152,7 +143,7 @@ def _configs(recipes: list[Path], changes: dict[str, Any]) -> dict[str, Any]:
     return configs
 
 
-def _varied(configs: dict[str, Any], vary: list[str]) -> dict[str, Any]:
+def _varied(configs: dict[str, TrainConfig], vary: list[str]) -> dict[str, TrainConfig]:
     """Each config with each value of each setting to vary; the values extend the run's name."""
     for text in vary:
         name, values = _parse_setting(text)

@@ -93,10 +93,8 @@ def figure_of(result: Result, out: Path) -> Path:
 def _trained(
     settings: dict[str, Any], folder: Path, data: Path | None, device: str, experiment: Experiment
 ) -> Run:
-    try:
-        from focalcal_papers.training import TrainConfig, load_splits, train
-    except ModuleNotFoundError as error:
-        raise MissingExtraError(error.name or "torch", "torch", "training") from error
+    from focalcal_papers.training import TrainConfig, load_splits, train
+
     config = TrainConfig.from_dict(settings)
     splits = load_splits(config, data)
     place = folder / content_key(config.to_dict(), _described(splits))

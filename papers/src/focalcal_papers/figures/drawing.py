@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from focalcal.errors import InputError, MissingExtraError
+from focalcal.errors import InputError
 from focalcal.figures import MANY, Reliability, plot_reliability
 from focalcal.files import atomic_path, check_suffix
 from focalcal_papers.figures.panels import (
@@ -41,10 +41,8 @@ def plot(panel: Panel, ax: Axes) -> Axes:
 
 def draw(panels: Sequence[Panel], columns: int = 3) -> Figure:
     """One figure with an `ax` per panel, at most `columns` side by side."""
-    try:
-        from matplotlib.figure import Figure
-    except ModuleNotFoundError as error:
-        raise MissingExtraError("matplotlib", "figures", "drawing figures") from error
+    from matplotlib.figure import Figure
+
     if not panels:
         raise InputError("expected at least one panel, got none")
     wide = min(columns, len(panels))

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import safetensors.torch
 import torch
 from torch import Tensor
 
-from focalcal.errors import FileFormatError, MissingExtraError
+from focalcal.errors import FileFormatError
 from focalcal.files import atomic_path, write_text
 
 _FORMAT = 1
@@ -47,7 +48,7 @@ def save_checkpoint(
         k: v.detach().to("cpu").clone(memory_format=torch.contiguous_format)
         for k, v in tensors.items()
     }
-    blob = _safetensors().save(plain)
+    blob = safetensors.torch.save(plain)
     with atomic_path(folder / f"{stem}.safetensors") as temporary:
         temporary.write_bytes(blob)
     record = {"format": _FORMAT, "step": step, "crc32": zlib.crc32(blob), "state": state}
@@ -66,7 +67,6 @@ def latest_checkpoint(folder: Path, kind: str) -> Path | None:
 
 def load_checkpoint(path: Path) -> Checkpoint:
     """Read a checkpoint back; a damaged one is an error that says what to do."""
-    load = _safetensors().load
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
         expected, state = record["crc32"], record["state"]
@@ -87,7 +87,7 @@ def load_checkpoint(path: Path) -> Checkpoint:
             f"expected the tensors of {path.name} in {tensor_file}, "
             "got a missing or damaged file; remove both to start again"
         )
-    return Checkpoint(path, load(blob), state)
+    return Checkpoint(path, safetensors.torch.load(blob), state)
 
 
 def pack_optimizer(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Tensor], list[dict]]:
@@ -121,11 +121,3 @@ def unpack_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor
             # Fused optimizers want their state to lie in memory as the parameter does.
             if value.shape == parameter.shape and value.stride() != parameter.stride():
                 entry[name] = torch.empty_like(parameter, dtype=value.dtype).copy_(value)
-
-
-def _safetensors() -> Any:
-    try:
-        import safetensors.torch
-    except ImportError as error:
-        raise MissingExtraError("safetensors", "torch", "writing a checkpoint") from error
-    return safetensors.torch

@@ -7,7 +7,6 @@ import difflib
 import json
 import os
 import tomllib
-import types
 import typing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -207,8 +206,7 @@ def _coerce(name: str, value: Any, kind: Any) -> Any:
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        shown = kind.__name__ if not isinstance(kind, types.UnionType) else str(kind)
-        raise InputError(f"expected {name} to be of type {shown}, got {value!r}")
+        raise InputError(f"expected {name} to be of type {kind.__name__}, got {value!r}")
     return value
 
 

@@ -6,7 +6,7 @@ import contextlib
 import math
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from focalcal_papers.training.checkpoint import latest_checkpoint
 from focalcal_papers.training.config import TrainConfig
 from focalcal_papers.training.distributed import choose_device, join_processes
 from focalcal_papers.training.folder import RunFolder
-from focalcal_papers.training.logs import Progress, TensorBoard
+from focalcal_papers.training.logs import tensorboard_log
 from focalcal_papers.training.schedule import learning_rate
 from focalcal_papers.training.session import Session
 from focalcal_papers.training.traces import describe, predict_split, save_snapshot, weight_norms
@@ -53,7 +53,7 @@ def train(
     *,
     device: str = "auto",
     stop_after: float | None = None,
-    progress: bool = False,
+    progress: Callable[[float], None] | None = None,
     tensorboard: bool = False,
     splits: DataSplits | None = None,
 ) -> RunResult:
@@ -62,7 +62,8 @@ def train(
     The folder holds config.toml, provenance.json, status.json, metrics.jsonl (one trace a line),
     checkpoints/, snapshots/ and, at the end, predictions/{calibration,test}.npz. `stop_after`
     seconds after the call (but not before a step is done) the run saves a checkpoint and returns
-    with state "paused". `splits` are the loaded data, where the caller has them already.
+    with state "paused". `progress` is called with the fraction done. `splits` are the loaded data,
+    where the caller has them already.
     """
     deadline = math.inf if stop_after is None else time.monotonic() + stop_after
     with _environment(config, data_dir, run_dir, device, splits) as s:
@@ -70,10 +71,7 @@ def train(
             return _result(RunFolder.open(run_dir))
         steps = len(s.sizes)
         started = time.monotonic() - s.seconds
-        with (
-            Progress(config, s, shown=progress and s.processes.first) as display,
-            TensorBoard(s.folder, used=tensorboard and s.processes.first) as board,
-        ):
+        with tensorboard_log(s.folder, used=tensorboard and s.processes.first) as log:
             while s.epoch < config.epochs:
                 s.start_epoch()
                 while s.index < steps:
@@ -82,13 +80,13 @@ def train(
                     s.seconds = time.monotonic() - started
                     if s.device.type == "cpu" or s.index == steps or s.index % LOOK_EVERY == 0:
                         _stop_if_bad(s)
-                        display.update(s)
+                        if progress is not None and s.processes.first:
+                            progress(s.total_steps / (steps * config.epochs))
                         if s.processes.agree(time.monotonic() > deadline, s.device):
                             return _pause(s)
                     if config.checkpoint_steps and s.total_steps % config.checkpoint_steps == 0:
                         s.save()
-                row = _finish_epoch(s)
-                board.add(row)
+                log(_finish_epoch(s))
                 if s.epoch % config.checkpoint_every == 0 or s.epoch == config.epochs:
                     s.save()
         return _finish_run(s)

@@ -13,7 +13,6 @@ from focalcal.calibrators import (
     TemperatureScaling,
     make,
 )
-from focalcal.calibrators._bin_errors import bin_errors
 from focalcal.calibrators._focal_nll import NllScores, focal_nll
 from focalcal.calibrators._grid import GridLine, Point, TopScores, grid_search
 from focalcal.calibrators._odds import point_log_odds
@@ -102,38 +101,59 @@ def test_paper_grid_has_the_optimum_of_a_plain_loop_on_real_logits(shared_data):
     assert (fitted.gamma_, fitted.temperature_) == (GAMMAS[i], temperatures[j])
 
 
+def test_mean_confidence_falls_as_the_temperature_rises(calibrated_data):
+    # The grid search skips temperatures because of this; `plausible` relies on nothing else.
+    z, _ = calibrated_data(300, 7, scale=3.0)
+    gammas = (-0.95, -0.5, 0.0, 1.0, 10.0)
+    points = [Point(t, gammas) for t in np.geomspace(0.02, 50, 100).tolist()]
+    odds = point_log_odds(z, points, double=True).reshape(100, len(gammas), -1)
+    assert (np.diff(scipy.special.expit(odds), axis=0) <= 1e-14).all()
+
+
 @pytest.mark.parametrize("objective", ["ece", "adaptive_ece"])
-@pytest.mark.parametrize("ties", [False, True])
-def test_bounds_of_the_first_look_hold(calibrated_data, objective, ties):
+@pytest.mark.parametrize("case", ["plain", "ties", "weights"])
+def test_bounds_of_interpolated_errors_hold(calibrated_data, objective, case):
     z, y = calibrated_data(700, 8, scale=4.0, seed=2)
-    if ties:  # equal confidences share a bin, so none may be split between two
+    if case == "ties":  # equal confidences share a bin, so none may be split between two
         z[100:140] = z[0]
-    scores = TopScores(FitData(z, y, None), objective, 15)
-    temperatures = np.geomspace(0.05, 5, 60)
-    path = GridLine(np.log(temperatures), lambda x: Point(np.exp(x), (-0.5, 1.0)))
-    low, high = scores._path_bounds(path, scores._panels(path), 2)
-    truth = scores.exact([(g, t) for g in (-0.5, 1.0) for t in temperatures]).reshape(2, -1)
-    assert (low <= truth + 1e-12).all()
-    assert (truth <= high + 1e-12).all()
-    measured = np.isfinite(high)
-    assert measured.ravel()[truth.argmin()]
-    assert not measured.all()
-    assert ties or np.median((high - low)[measured]) < 2e-3
+    weights = np.random.default_rng(0).random(700) if case == "weights" else None
+    scores = TopScores(FitData(z, y, weights), objective, 15)
+    temperatures = np.arange(5, 505) / 100
+    path = GridLine(np.log(temperatures), lambda x: Point(np.exp(x), (1.0,)))
+    nodes, matrix = path.nodes()
+    assert len(nodes) < len(temperatures) / 4
+    bounds = np.array([scores._bounds(row) for row in matrix @ point_log_odds(z, nodes)])
+    truth = scores.exact([(1.0, t) for t in temperatures])
+    assert (bounds[:, 0] <= truth).all()
+    assert (truth <= bounds[:, 1]).all()
+    assert case == "ties" or np.median(bounds[:, 1] - bounds[:, 0]) < 4e-3
 
 
-def test_first_look_in_torch_equals_numpy(calibrated_data):
+@pytest.mark.parametrize("objective", ["ece", "adaptive_ece"])
+def test_first_look_keeps_the_best_temperature(calibrated_data, objective):
+    z, y = calibrated_data(300, 4, scale=3.0)
+    temperatures = np.random.default_rng(0).permutation(np.arange(1, 101) / 20)
+    for factor in (0.3, 1.0, 3.0):
+        scores = TopScores(FitData(factor * z, y, None), objective, 15)
+        kept = scores.plausible((-0.5, 1.0), temperatures)
+        errors = [scores.exact([(g, t) for t in temperatures.tolist()]) for g in (-0.5, 1.0)]
+        assert kept[np.argmin(np.min(errors, axis=0))]
+        assert not kept.all()
+
+
+@pytest.mark.parametrize("objective", ["nll", "adaptive_ece"])
+def test_search_on_tensors_equals_numpy(calibrated_data, objective):
+    # On a GPU the log-odds are computed in torch; CPU tensors take the same path.
     torch = pytest.importorskip("torch")
-    rng = np.random.default_rng(0)
-    odds = (3 * rng.normal(size=(5, 300))).astype(np.float32)
-    correct = rng.random(300) < 0.8
-    for weights in (None, rng.random(300)):
-        for objective in METRICS:
-            epsilon = np.full(5, 1e-6)
-            a = bin_errors(odds, correct, weights, objective, 15, epsilon)
-            w = None if weights is None else torch.as_tensor(weights)
-            given = (torch.as_tensor(odds), torch.as_tensor(correct), w)
-            b = bin_errors(*given, objective, 15, epsilon)
-            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7)
+    z, y = calibrated_data(500, 5, scale=3.0)
+    data = FitData(2 * z, y, None)
+    scores = NllScores(data) if objective == "nll" else TopScores(data, objective, 15)
+    temperatures = np.arange(1, 101) / 20
+    a = grid_search(scores, (-0.5, 1.0), temperatures)
+    scores.logits = torch.as_tensor(2 * z)
+    b = grid_search(scores, (-0.5, 1.0), temperatures)
+    assert (a.gamma, a.temperature) == (b.gamma, b.temperature)
+    assert a.after == pytest.approx(b.after, abs=1e-12)
 
 
 @pytest.mark.filterwarnings("ignore:.*end of the searched range")
@@ -144,23 +164,6 @@ def test_torch_tensors_reach_the_same_optimum(calibrated_data):
     a = FocalTemperatureScaling(**settings).fit(2 * z, y)
     b = FocalTemperatureScaling(**settings).fit(torch.as_tensor(2 * z), torch.as_tensor(y))
     assert (a.gamma_, a.temperature_) == (b.gamma_, b.temperature_)
-
-
-def test_search_on_tensors_equals_numpy(calibrated_data, monkeypatch):
-    # On a GPU the search runs in torch; the same code on CPU tensors must find the same point.
-    torch = pytest.importorskip("torch")
-    z, y = calibrated_data(500, 5, scale=3.0)
-    scores = TopScores(FitData(2 * z, y, None), "adaptive_ece", 15)
-    temperatures = np.arange(1, 101) / 20
-    path = GridLine(np.log(temperatures), lambda x: Point(float(np.exp(x)), (-0.5, 1.0)))
-    a = scores._path_bounds(path, scores._panels(path), 2)
-    scores.logits = torch.as_tensor(2 * z)
-    scores.correct = torch.as_tensor(scores.correct)
-    b = scores._path_bounds(path, scores._panels(path), 2)
-    assert (np.isfinite(a) == np.isfinite(b)).all()
-    off = np.abs(a[np.isfinite(a)] - b[np.isfinite(a)])
-    assert off.max() < 4 / 500 + 1e-5
-    assert np.median(off) < 1e-6
 
 
 @pytest.mark.gpu

@@ -11,7 +11,7 @@ import scipy.optimize
 from threadpoolctl import threadpool_limits
 
 from focalcal._arrays import Array, namespace, to_numpy
-from focalcal.calibrators._grid import TopScores
+from focalcal.calibrators._grid import GridLine, Pair, TopScores
 from focalcal.calibrators._newton import Optimum, fit_inverse_temperature
 from focalcal.calibrators._odds import Point, point_log_odds
 from focalcal.calibrators._rows import map_rows
@@ -23,6 +23,9 @@ STARTS = ((0.0, 1.0), (-0.5, 0.7), (3.0, 2.8), (9.0, 3.0), (-0.92, 1.0))
 The NLL has a long curved valley in (γ, T) with several low points, and another near γ = −0.92,
 where Ψ raises small confidences and lowers large ones.
 """
+NLL_SPACING = 0.1
+NLL_EPSILON = 2e-5
+"""Error of interpolated losses relative to 1 + NLL."""
 _START_ELEMENTS = 2**20  # the starts are compared on so many logits, the best goes on with all
 
 
@@ -170,40 +173,33 @@ class NllScores(TopScores):
     def __init__(self, data: FitData) -> None:
         super().__init__(data, "nll", 1)
         logits = to_numpy(data.logits).astype(np.float64)
-        self._labels = to_numpy(data.labels).astype(np.int64)
-        own = np.take_along_axis(logits, self._labels[:, None], axis=1)[:, 0]
-        self._margin = logits.max(axis=1) - own
-        self._top = to_numpy(self.correct)
-        self._mass = None if data.weights is None else to_numpy(data.weights).astype(np.float64)
+        labels = to_numpy(data.labels).astype(np.int64)
+        self._margin = logits.max(axis=1) - logits[np.arange(len(labels)), labels]
 
-    def exact(self, pairs: list[tuple[float, float]]) -> np.ndarray:
-        points = [Point(t, (0.0, g)) for g, t in pairs]
-        odds = to_numpy(point_log_odds(self.logits, points, double=True))
+    def exact(self, pairs: list[Pair]) -> np.ndarray:
+        return self._at([Point(t, (g,)) for g, t in pairs], double=True)[:, 0]
+
+    def plausible(self, gammas: tuple[float, ...], temperatures: np.ndarray) -> np.ndarray:
+        return np.ones(len(temperatures), bool)
+
+    def candidates(self, path: GridLine, pairs: list[list[Pair]]) -> list[Pair]:
+        nodes, matrix = path.nodes(NLL_SPACING)
+        losses = matrix @ self._at(nodes)
+        slack = NLL_EPSILON * (1 + np.abs(losses))
+        possible = losses - slack <= np.min(losses + slack)
+        return [pairs[i][j] for i, j in np.argwhere(possible.T)]
+
+    def _at(self, points: list[Point], double: bool = False) -> np.ndarray:
+        """NLL at points with the same number of γ's each, (points, γ's)."""
+        with_zero = [Point(p.temperature, (0.0, *p.gammas)) for p in points]
+        odds = to_numpy(point_log_odds(self.logits, with_zero, double)).astype(np.float64)
+        odds = odds.reshape(len(points), -1, odds.shape[1])
         return np.array(
-            [self._nll(*pair, *odds[2 * i : 2 * i + 2]) for i, pair in enumerate(pairs)]
+            [
+                [self._nll(g, p.temperature, o[0], row) for g, row in zip(p.gammas, o[1:])]
+                for p, o in zip(points, odds)
+            ]
         )
-
-    def _path_bounds(self, path: Any, panels: list[Any], width: int) -> np.ndarray:
-        errors, slack = np.empty((2, width, len(path.positions)))
-        for panel in panels:
-            at = panel.nodes.tolist() + ([] if panel.check is None else [panel.check])
-            points = [path.at(x) for x in at]
-            with_zero = [Point(p.temperature, (0.0, *p.gammas)) for p in points]
-            odds = to_numpy(point_log_odds(self.logits, with_zero)).astype(np.float64)
-            odds = odds.reshape(len(at), width + 1, -1)
-            values = np.array(
-                [
-                    [self._nll(g, p.temperature, o[0], row) for g, row in zip(p.gammas, o[1:])]
-                    for p, o in zip(points, odds)
-                ]
-            )
-            known = values[: len(panel.nodes)]
-            miss = 0.0
-            if panel.check is not None:
-                miss = 4 * np.abs(panel.check_row @ known - values[-1]).max()
-            errors[:, panel.members] = (panel.matrix @ known).T
-            slack[:, panel.members] = miss + 4e-6 * (1 + np.abs(errors[:, panel.members]))
-        return np.stack([errors - slack, errors + slack])
 
     def _nll(self, gamma: float, temperature: float, plain: np.ndarray, odds: np.ndarray) -> float:
         """Mean NLL from the top class's log-odds without and with Ψ, and the label's margin."""
@@ -213,9 +209,9 @@ class NllScores(TopScores):
         log_h_top = _log_h(log_q_top, -np.logaddexp(0.0, plain), gamma)
         with np.errstate(divide="ignore"):
             log_h = _log_h(log_q, np.log1p(-np.exp(np.minimum(log_q, -1e-9))), gamma)
-        extra = np.where(self._top, 0.0, log_h - log_h_top)
+        extra = np.where(self.correct, 0.0, log_h - log_h_top)
         losses = np.logaddexp(0.0, -odds) - extra
-        return float(np.average(losses, weights=self._mass))
+        return float(np.average(losses, weights=self.weights))
 
 
 def _log_h(log_q: np.ndarray, log_rest: np.ndarray, gamma: float) -> np.ndarray:

@@ -1,9 +1,8 @@
 """The (γ, T) of lowest calibration error among many, with the optimum of a plain loop.
 
-Along a path of search points the top class's log-odds of each sample is a smooth function, so a
-few Chebyshev nodes give it at all of them by one small matrix product. Errors of the interpolated
-confidences come with a bound; the points that could be the minimum within it are then evaluated
-exactly in float64, and the first of the best wins.
+Along a path of search points the top class's log-odds of each sample is smooth, so a spline through
+evenly spaced nodes gives it at all of them. The points that could be the minimum, given the error
+of the spline, are then evaluated exactly in float64, and the first of the best wins.
 """
 
 from __future__ import annotations
@@ -14,24 +13,27 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from threadpoolctl import threadpool_limits
+from scipy.interpolate import make_interp_spline
+from scipy.special import expit
 
 from focalcal import bins as _bins
-from focalcal._arrays import Array, is_torch, namespace, to_numpy
+from focalcal._arrays import Array, is_torch, like, namespace, to_numpy
 from focalcal._blocks import map_blocks
-from focalcal.calibrators._bin_errors import bin_errors, sigmoid
 from focalcal.calibrators._odds import Point, point_log_odds
-from focalcal.calibrators._panels import Interpolated, Panel, Stretch, make_panels, product
 from focalcal.calibrators._rows import map_rows
 from focalcal.calibrators.base import FitData
 
-PANEL = math.log(10) / 2
-"""Length of a panel in log T: real logits are then met to about 1e-6."""
-TOLERANCE = 1e-4  # of the log-odds; a panel that misses it on the check rows is halved
-ROUNDING = 2e-6  # of float32 nodes and products, relative to 1 + |L|
-SATURATED = 20.0  # log-odds past this are confidence 1 to 2e-9; how exactly does not matter
-_CHECK_ROWS = 128
-_FIRST = 32  # points measured before the others: those with the lowest bounds
+SPACING = 0.05
+"""Distance of the nodes in log T, or in log(1 + γ) along a line."""
+DEGREE = 5
+EPSILON = 1e-5
+"""Error of interpolated log-odds L relative to 1 + |L|."""
+MEAN_EPSILON = 1e-4
+"""Error of interpolated mean confidences."""
+COARSE = 12
+"""Temperatures of a first look."""
+CERTAIN = 38.0
+"""Log-odds from here on are confidence 1 in float64."""
 
 Pair = tuple[float, float]
 """γ and T."""
@@ -43,6 +45,16 @@ class GridLine:
 
     positions: np.ndarray
     at: Callable[[float], Point]
+
+    def nodes(self, spacing: float = SPACING) -> tuple[list[Point], np.ndarray]:
+        """Points to evaluate, and the matrix from values there to values at all positions."""
+        low, high = float(self.positions.min()), float(self.positions.max())
+        n = max(DEGREE + 1, math.ceil((high - low) / spacing))
+        if n >= len(self.positions):
+            return [self.at(x) for x in self.positions.tolist()], np.eye(len(self.positions))
+        x = np.linspace(low, high, n)
+        matrix = make_interp_spline(x, np.eye(n), DEGREE)(self.positions)
+        return [self.at(node) for node in x.tolist()], matrix
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,7 +68,7 @@ class Best:
     points: int
 
     def outcome(self, objective: str, **searched: np.ndarray) -> dict[str, Any]:
-        """Fields for `Diagnostics`; an optimum at the end of a searched range is said."""
+        """Fields for `Diagnostics`, with a warning if the optimum ends a searched range."""
         warnings = []
         for name, grid in searched.items():
             value = self.temperature if name == "temperatures" else self.gamma
@@ -81,10 +93,10 @@ class TopScores:
     def __init__(self, data: FitData, objective: str, bins: int) -> None:
         # A tensor on the CPU shares its memory with NumPy, whose passes run on threads.
         on_device = is_torch(data.logits) and data.logits.device.type != "cpu"
-        keep = (lambda x: x.detach()) if on_device else to_numpy
-        self.logits = keep(data.logits)
-        self.weights = None if data.weights is None else keep(data.weights)
-        self.correct = namespace(self.logits).argmax(self.logits, axis=1) == keep(data.labels)
+        self.logits = data.logits.detach() if on_device else to_numpy(data.logits)
+        top = to_numpy(namespace(self.logits).argmax(self.logits, axis=1))
+        self.correct = top == to_numpy(data.labels)
+        self.weights = None if data.weights is None else to_numpy(data.weights).astype(np.float64)
         self.objective = objective
         self.bins = _bins.check_bins(bins)
 
@@ -96,21 +108,13 @@ class TopScores:
 
     def exact(self, pairs: list[Pair]) -> np.ndarray:
         """The calibration error at each pair, from float64 confidences."""
-        groups: dict[float, list[int]] = {}
-        for i, (_, temperature) in enumerate(pairs):
-            groups.setdefault(temperature, []).append(i)
-        correct = to_numpy(self.correct)
-        weights = None if self.weights is None else to_numpy(self.weights)
-        out = np.empty(len(pairs))
-        size = max(1, 2**24 // len(correct))
-        members = list(groups.items())
-        for start in range(0, len(members), size):
-            part = members[start : start + size]
-            points = [Point(t, tuple(pairs[i][0] for i in own)) for t, own in part]
+        size = max(1, 2**24 // len(self.correct))
+        errors = []
+        for start in range(0, len(pairs), size):
+            points = [Point(t, (g,)) for g, t in pairs[start : start + size]]
             odds = to_numpy(point_log_odds(self.logits, points, double=True))
-            for i, row in zip([i for _, own in part for i in own], odds):
-                out[i] = self._error(1.0 / (1.0 + np.exp(-row)), correct, weights)
-        return out
+            errors += [self._error(expit(row)) for row in odds]
+        return np.array(errors)
 
     def measured(self, log_proba: Callable[[Array], Array]) -> float:
         """The calibration error of a map's probabilities, as a metric sees them."""
@@ -119,126 +123,91 @@ class TopScores:
         def block(rows: slice) -> np.ndarray:
             return to_numpy(xp.max(xp.exp(log_proba(self.logits[rows])), axis=1))
 
-        weights = None if self.weights is None else to_numpy(self.weights)
-        confidence = np.concatenate(map_rows(block, self.logits))
-        return self._error(confidence, to_numpy(self.correct), weights)
+        return self._error(np.concatenate(map_rows(block, self.logits)))
 
-    def _error(
-        self, confidence: np.ndarray, correct: np.ndarray, weights: np.ndarray | None
-    ) -> float:
+    def _error(self, confidence: np.ndarray) -> float:
         if self.objective == "ece":
             edges = _bins.equal_width_edges(self.bins)
         else:
-            edges = _bins.equal_mass_edges(confidence, self.bins, weights)
-        binned = _bins.bin_samples(confidence, correct, edges, weights)
-        return float(np.abs(binned.confidence_sums - binned.correct_sums).sum() / binned.total)
+            edges = _bins.equal_mass_edges(confidence, self.bins, self.weights)
+        return float(
+            _bins.mean_gap(_bins.bin_samples(confidence, self.correct, edges, self.weights))
+        )
+
+    def plausible(self, gammas: tuple[float, ...], temperatures: np.ndarray) -> np.ndarray:
+        """Which temperatures (M,) could be the best with one of the γ's: (M,) bool.
+
+        An error is at least the distance of mean confidence and accuracy. Mean confidence falls as
+        T rises, so the distance at a few temperatures bounds it between them.
+        """
+        wanted = np.geomspace(temperatures.min(), temperatures.max(), COARSE)
+        ordered = np.sort(temperatures)
+        coarse = np.unique(ordered[np.searchsorted(ordered, wanted * (1 - 1e-9))])
+        odds = point_log_odds(self.logits, [Point(t, gammas) for t in coarse.tolist()])
+        gaps = self._mean_gaps(odds)
+        best = self._bounds(to_numpy(odds[int(np.abs(gaps).argmin())]))[1]
+        gaps = gaps.reshape(len(coarse), -1)
+        between = np.searchsorted(coarse, temperatures)
+        above, below = gaps[np.maximum(between - 1, 0)], gaps[between]
+        return (np.maximum(below, -above) - MEAN_EPSILON <= best).any(axis=1)
 
     def candidates(self, path: GridLine, pairs: list[list[Pair]]) -> list[Pair]:
         """The pairs (given per γ, per position) that could have the lowest error of a path."""
-        low, high = self._path_bounds(path, self._panels(path), len(pairs))
-        possible = ~(low > np.nanmin(high))  # what is unknown is possible
-        return [pairs[i][j] for i, j in np.argwhere(possible)]
+        nodes, matrix = path.nodes()
+        odds = point_log_odds(self.logits, nodes)
+        gaps = matrix @ self._mean_gaps(odds).reshape(len(nodes), -1)
+        odds = namespace(odds).reshape(odds, (len(nodes), len(pairs), -1))
+        low = np.abs(gaps).T - MEAN_EPSILON
+        high = np.full_like(low, np.inf)
 
-    def _path_bounds(self, path: GridLine, panels: list[Panel], width: int) -> np.ndarray:
-        """Bounds (2, width, M) of the errors at the points of a path with `width` γ's each.
+        def measure(gamma: int, positions: np.ndarray) -> None:
+            rows = to_numpy(like(matrix[positions], odds) @ odds[:, gamma])
+            bounds = map_blocks(lambda i: self._bounds(rows[i.start]), len(rows), 1)
+            low[gamma, positions], high[gamma, positions] = np.transpose(bounds)
 
-        An error is at least the distance of mean confidence and accuracy, which takes no sorting.
-        Points that this rules out keep it as their lower bound, and ∞ as the upper one.
-        """
-        found = self._interpolate(path, panels, width)
-        low, high = np.full((2, len(found.place)), np.inf)
-        accuracy = self._mean(self.correct)
+        for gamma, position in enumerate(low.argmin(axis=1)):
+            measure(gamma, np.array([position]))
+        for gamma, possible in enumerate(low <= high.min()):
+            if possible.any():
+                measure(gamma, np.flatnonzero(possible))
+        return [pairs[i][j] for i, j in np.argwhere(low <= high.min())]
 
-        def bound(points: np.ndarray) -> None:
-            gap = self._mean(sigmoid(found.odds(points))) - accuracy
-            low[points] = np.abs(gap) - 0.4 * found.epsilon[points] - ROUNDING
+    def _mean_gaps(self, odds: Array) -> np.ndarray:
+        """Mean confidence minus accuracy of log-odds (M, N), as (M,)."""
+        xp = namespace(odds)
+        mass = np.ones(len(self.correct)) if self.weights is None else self.weights
+        share = mass / mass.sum()
+        return to_numpy(1 / (1 + xp.exp(-odds)) @ like(share, odds)) - share @ self.correct
 
-        def measure(points: np.ndarray) -> None:
-            odds, epsilon = found.odds(points), found.epsilon[points]
-            errors, slack = bin_errors(
-                odds, self.correct, self.weights, self.objective, self.bins, epsilon
-            )
-            low[points] = np.maximum(low[points], errors - slack)
-            high[points] = errors + slack
-
-        def run(work: Callable[[np.ndarray], None], points: np.ndarray) -> None:
-            map_blocks(lambda part: work(points[part]), len(points), found.rows)
-
-        # One product per thread is small; a BLAS that starts its own threads only gets in the way.
-        with threadpool_limits(1, "blas"):
-            run(bound, np.arange(len(low)))
-            order = np.argsort(low)
-            run(measure, np.sort(order[:_FIRST]))
-            run(measure, np.sort([i for i in order[_FIRST:] if not low[i] > np.nanmin(high)]))
-        bounds = np.empty((2, width * len(path.positions)))
-        bounds[:, found.place] = low, high
-        return bounds.reshape(2, width, -1)
-
-    def _interpolate(self, path: GridLine, panels: list[Panel], width: int) -> Interpolated:
-        nodes = [x for panel in panels for x in panel.nodes.tolist()]
-        checks = [panel.check for panel in panels if panel.check is not None]
-        values = point_log_odds(self.logits, [path.at(x) for x in nodes + checks])
-        values = values.reshape(len(nodes) + len(checks), width, -1)
-        stretches, start, check = [], 0, len(nodes)
-        for panel in panels:
-            own = values[start : start + len(panel.nodes)]
-            start += len(panel.nodes)
-            epsilon = [ROUNDING] * width
-            if panel.check_row is not None:
-                epsilon += 4 * _misses(panel, own, values[check])
-                check += 1
-            stretches += [
-                Stretch(panel, own[:, g], float(epsilon[g]), g * len(path.positions))
-                for g in range(width)
-            ]
-        return Interpolated(stretches)
-
-    def _mean(self, values: Array) -> np.ndarray:
-        """Weighted means over the last axis, in float64."""
-        xp = namespace(values)
-        if self.weights is None:
-            return to_numpy(xp.mean(xp.astype(values, xp.float64), axis=-1))
-        weights = xp.astype(self.weights, xp.float64)
-        return to_numpy(xp.astype(values, xp.float64) @ weights / xp.sum(weights))
-
-    def _panels(self, path: GridLine) -> list[Panel]:
-        """Panels short enough that their nodes resolve a few check rows."""
-        few = self.logits[:: max(1, self.logits.shape[0] // _CHECK_ROWS)]
-
-        def extremes(x: float) -> Point:
-            point = path.at(x)
-            return Point(point.temperature, (min(point.gammas), max(point.gammas)))
-
-        pending, done = make_panels(path.positions, PANEL), []
-        while pending:
-            panel = pending.pop()
-            if panel.check is not None:
-                points = [extremes(x) for x in [*panel.nodes.tolist(), panel.check]]
-                values = point_log_odds(few, points).reshape(len(points), 1, -1)
-                if _misses(panel, values[:-1], values[-1]).max() > TOLERANCE:
-                    pending += panel.halves(path.positions)
-                    continue
-            done.append(panel)
-        return done
-
-
-def _misses(panel: Panel, values: Array, truth: Array) -> np.ndarray:
-    """How far the interpolant is from the truth at the check, relative to 1 + |L|, for each γ.
-
-    values: (nodes, γ's, N); truth: (γ's, N).
-    """
-    xp = namespace(values)
-    flat = xp.reshape(values, (values.shape[0], -1))
-    guess = xp.reshape(product(panel.check_row[None, :], flat), truth.shape)
-    off = xp.abs(guess - truth) / (1 + xp.abs(truth))
-    return to_numpy(xp.max(xp.where(truth < SATURATED, off, xp.zeros_like(off)), axis=1))
+    def _bounds(self, odds: np.ndarray) -> tuple[float, float]:
+        """The least and the largest error of log-odds (N,) known to EPSILON."""
+        error = self._error(expit(odds.astype(np.float64)))
+        order = np.argsort(odds)
+        ordered = np.minimum(odds[order].astype(np.float64), CERTAIN)
+        mass = np.ones(len(odds)) if self.weights is None else self.weights
+        if self.objective == "ece":
+            inner = _bins.equal_width_edges(self.bins)[1:-1]
+            edges, own = np.log(inner / (1 - inner)), 0
+        else:
+            edges = ordered[_bins.quantile_positions(np.cumsum(mass[order]), self.bins)]
+            own = int(np.sum(edges < CERTAIN))  # an edge is a sample, which stays below it
+        # dp = p(1−p)·dL: this far apart two log-odds may still be the same confidence in float64
+        reach = EPSILON * (1 + np.abs(edges)) + 2.3e-16 * np.exp(edges)
+        # Certain samples are ties: no edge parts them.
+        above = np.searchsorted(ordered, np.where(edges < CERTAIN, edges + reach, CERTAIN))
+        unsure = np.sum(above - np.searchsorted(ordered, edges - reach)) - own
+        # A shifted confidence moves the error by at most itself (σ'(L)(1+|L|) < 0.4), a sample that
+        # may lie on either side of an edge by at most twice its share.
+        slack = 0.4 * EPSILON + 2 * float(mass.max() / mass.sum()) * max(int(unsure), 0)
+        return error - slack, error + slack
 
 
 def grid_search(scores: TopScores, gammas: Sequence[float], temperatures: np.ndarray) -> Best:
     """The best of gammas × temperatures; γ is the outer loop and the first of equals wins."""
     gammas = tuple(float(g) for g in gammas)
-    path = GridLine(np.log(temperatures), lambda x: Point(math.exp(x), gammas))
-    pairs = [[(g, float(t)) for t in temperatures] for g in gammas]
+    possible = temperatures[scores.plausible(gammas, temperatures)]
+    path = GridLine(np.log(possible), lambda x: Point(math.exp(x), gammas))
+    pairs = [[(g, float(t)) for t in possible] for g in gammas]
     return scores.best(scores.candidates(path, pairs), len(gammas) * len(temperatures))
 
 

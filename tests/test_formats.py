@@ -193,7 +193,7 @@ def test_bad_metadata_is_refused(tmp_path):
     with pytest.raises(FileFormatError, match="not JSON"):
         read_table(tmp_path / "p.npz")
     np.savez(tmp_path / "p.npz", logits=np.eye(2), focalcal=np.array("[1]"))
-    with pytest.raises(FileFormatError, match="to be an object"):
+    with pytest.raises(FileFormatError, match="expected a JSON object"):
         read_table(tmp_path / "p.npz")
 
 

@@ -102,7 +102,7 @@ def test_unconditional_scores_and_other_filters_are_left_out(tmp_path) -> None:
         (sample() | {"resps": [["18 eggs"]]}, "one log-likelihood per choice"),
         (sample(scores=(-1.0,), texts=[" x"]), "one log-likelihood per choice"),
         ({"resps": []}, "'resps' and 'target'"),
-        ([1], "'resps' and 'target'"),
+        ([1], "expected a JSON object"),
     ],
 )
 def test_what_is_no_multiple_choice_is_refused_with_its_line(tmp_path, line, message) -> None:
@@ -119,7 +119,7 @@ def test_files_that_hold_nothing_are_refused(tmp_path) -> None:
     with pytest.raises(FileFormatError, match="found none"):
         read_lm_eval(tmp_path)
     (tmp_path / "samples_x.jsonl").write_text("{")
-    with pytest.raises(FileFormatError, match="expected JSON"):
+    with pytest.raises(FileFormatError, match="is not JSON"):
         read_lm_eval(tmp_path)
     with pytest.raises(FileFormatError, match="'arguments'"):
         read_lm_eval_norm(write(tmp_path / "samples_x.jsonl", sample(arguments=None)))
@@ -169,7 +169,7 @@ def test_inspect_logs_without_log_probabilities_say_how_to_get_them(tmp_path) ->
     with pytest.raises(FileFormatError, match="top_logprobs=20"):
         read_inspect(file)
     file.write_text("[]")
-    with pytest.raises(FileFormatError, match="expected a log of Inspect"):
+    with pytest.raises(FileFormatError, match="expected a JSON object"):
         read_inspect(file)
     broken = tmp_path / "log.eval"
     broken.write_bytes(b"PK")

@@ -156,7 +156,7 @@ def test_pt_without_torch(tmp_path, monkeypatch):
     ("text", "message"),
     [
         ('{"logits": [1, 2]}\n{oops\n', "line 2 is not JSON"),
-        ("[1]\n", "expected an object in line 1, got list"),
+        ("[1]\n", "line 1: expected a JSON object, got list"),
         ("\n", "has no rows"),
         ('{"logits": [1, 2], "y": 0}\n{"logits": [1], "y": 0}\n', "length 2, as in row 0, got 1"),
         ('{"logits": [1, 2], "y": 0}\n{"logits": 3, "y": 0}\n', "got 3 at row 1"),

@@ -12,7 +12,7 @@ from focalcal import decisions, report
 from focalcal.calibrators import make
 from focalcal.metrics import METRICS, Monitor, compare, evaluate_by
 from focalcal.predictions import Predictions
-from focalcal.report import answers, html
+from focalcal.report import html, sentences
 from focalcal.report import monitor as monitor_page
 
 
@@ -81,7 +81,7 @@ def test_a_goal_out_of_reach_is_said_in_the_choices(data):
     found, _ = data
     model = found.models[0]
     never = dataclasses.replace(model.thresholds[0], threshold=np.inf)
-    (goal, at, words), *_ = answers.choices(dataclasses.replace(model, thresholds=(never,)))
+    (goal, at, words), *_ = sentences.choices(dataclasses.replace(model, thresholds=(never,)))
     assert goal == "accuracy of at least 90 %"
     assert at == 100
     assert words.startswith("Guarantee none")

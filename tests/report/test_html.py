@@ -81,7 +81,7 @@ def test_figures_hold_the_reports_numbers(data, text):
     embedded = re.search(r'id="figures">(.*?)</script>', text, re.S)[1]
     figures = json.loads(embedded)
     one = data.models[0]
-    points = figures["fig-m0-reliability-before"]["traces"][3]
+    points = figures["fig-m0-reliability-before"]["traces"][2]
     b = one.before.evaluation.reliability
     assert points["y"] == pytest.approx(b.accuracy[b.counts > 0].tolist(), rel=1e-5)
     errors = figures["fig-m0-landscape"]["traces"][0]["customdata"]
@@ -108,7 +108,7 @@ def test_several_models(two):
 def test_markdown_says_the_same(data):
     text = markdown.render(data)
     assert EVIL not in text
-    assert f"**{data.models[0].after.name}** (chosen)" in text
+    assert f"**{data.models[0].chosen}** (chosen)" in text
     ece = data.models[0]["vector"].evaluation["ece"].value
     assert f"{100 * ece:.2f} (" in text
     rows = [line for line in text.splitlines() if line.startswith("|")]

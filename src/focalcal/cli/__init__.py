@@ -21,6 +21,7 @@ import typer.core
 
 from focalcal import __version__
 from focalcal.cli import _inputs, terminal
+from focalcal.cli.options import Quiet
 from focalcal.errors import FileFormatError, FocalcalError, InputError, MissingExtraError
 
 COMMANDS = (
@@ -54,8 +55,6 @@ BAD_INPUT = (
     PermissionError,
 )
 """What the person at the keyboard can mend: exit code 2. Any other expected error is 1."""
-
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors (and JSON) only.")]
 
 
 class Group(typer.core.TyperGroup):
@@ -96,11 +95,10 @@ def _with_options(function: Callable) -> Callable:
         for parameter in given.values()
         if parameter.name != "inputs"
     ]
-    added = {**{name: (kind, None) for name, kind in shared.items()}, "quiet": (Quiet, False)}
-    keyword = inspect.Parameter.KEYWORD_ONLY
+    added = [(name, kind, None) for name, kind in shared.items()] + [("quiet", Quiet, False)]
     own += [
-        inspect.Parameter(name, keyword, default=default, annotation=kind)
-        for name, (kind, default) in added.items()
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+        for name, kind, default in added
     ]
     run.__signature__ = inspect.Signature(own)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in own}
@@ -150,9 +148,7 @@ def main() -> None:
     """Run the command line; expected failures become one line on stderr and an exit code."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
-            stream.reconfigure(
-                errors="replace"
-            )  # a terminal without UTF-8 shows ?, not a traceback
+            stream.reconfigure(errors="replace")  # without UTF-8: "?", not a traceback
     try:
         code = app(standalone_mode=False, prog_name="focalcal")
     except (KeyboardInterrupt, typer.Abort):

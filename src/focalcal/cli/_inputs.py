@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from focalcal.cli import terminal
-from focalcal.errors import FileFormatError
+from focalcal.errors import FileFormatError, InputError
 
 if TYPE_CHECKING:
-    from focalcal.loading import Keys, Loaded
+    from focalcal.loading import Loaded
     from focalcal.predictions import Predictions
 
 PANEL = "Columns of the input"
@@ -25,37 +25,35 @@ LAYOUTS = (
 )
 
 
-def _option(*names: str, help: str) -> Any:
-    return typer.Option(*names, help=help, rich_help_panel=PANEL, show_default=False)
-
-
+_OPTIONS = {
+    "logits_key": ("--logits,--logits-key", "Logits: a column, or a,b,c."),
+    "probs_key": ("--probs,--probs-key", "Probabilities: a column, or a,b,c."),
+    "logits_prefix": ("--logits-prefix", "Logits: all columns that begin so."),
+    "probs_prefix": ("--probs-prefix", "Probabilities: all columns that begin so."),
+    "labels_key": ("--labels,--labels-key", "Labels: a column (or a .npy file)."),
+    "ids_key": ("--id", "Ids: a column."),
+    "classes": ("--classes", "Class names a,b,c in the order of the columns."),
+    "task": ("--task", "multilabel: several labels per sample."),
+    "layout": ("--format", "lm-eval, lm-eval-norm or inspect: answers of language models."),
+}
 OPTIONS: dict[str, Any] = {
-    "logits_key": Annotated[
-        str | None, _option("--logits", "--logits-key", help="Logits: a column, or a,b,c.")
-    ],
-    "probs_key": Annotated[
-        str | None, _option("--probs", "--probs-key", help="Probabilities: a column, or a,b,c.")
-    ],
-    "logits_prefix": Annotated[
-        str | None, _option("--logits-prefix", help="Logits: all columns that begin so.")
-    ],
-    "probs_prefix": Annotated[
-        str | None, _option("--probs-prefix", help="Probabilities: all columns that begin so.")
-    ],
-    "labels_key": Annotated[
-        str | None, _option("--labels", "--labels-key", help="Labels: a column (or a .npy file).")
-    ],
-    "ids_key": Annotated[str | None, _option("--id", help="Ids: a column.")],
-    "classes": Annotated[
-        str | None, _option("--classes", help="Class names a,b,c in the order of the columns.")
-    ],
-    "task": Annotated[str | None, _option("--task", help="multilabel: several labels per sample.")],
-    "layout": Annotated[
+    name: Annotated[
         str | None,
-        _option("--format", help="lm-eval, lm-eval-norm or inspect: answers of language models."),
-    ],
+        typer.Option(*flags.split(","), help=help, rich_help_panel=PANEL, show_default=False),
+    ]
+    for name, (flags, help) in _OPTIONS.items()
 }
 """Options that a command with a parameter `inputs: Inputs` gets."""
+
+KEYS = {
+    "logits": "logits_key",
+    "probs": "probs_key",
+    "labels": "labels_key",
+    "ids": "ids_key",
+    "logits_prefix": "logits_prefix",
+    "probs_prefix": "probs_prefix",
+}
+"""Options by the field of `loading.Keys` that they fill."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,15 +69,7 @@ class Inputs:
     @property
     def classes(self) -> tuple[str, ...] | None:
         text = self.given["classes"]
-        return tuple(part.strip() for part in text.split(",")) if text else None
-
-    @property
-    def keys(self) -> Keys:
-        from focalcal.loading import Keys
-
-        names = ("logits_key", "probs_key", "labels_key", "ids_key")
-        prefixes = ("logits_prefix", "probs_prefix")
-        return Keys(*(self.given[name] for name in names + prefixes), self.classes)  # type: ignore[call-arg]
+        return tuple(listed(text)) if text else None
 
     def load(
         self,
@@ -92,7 +82,8 @@ class Inputs:
         """Read one file and say what was taken from it; `classes` unless the caller names them."""
         from focalcal import loading
 
-        keys = dataclasses.replace(self.keys, classes=self.classes or classes)
+        given = {name: self.given[key] for name, key in KEYS.items()}
+        keys = loading.Keys(**given, classes=self.classes or classes)  # type: ignore[arg-type]
         task = task or self.task
         options = {"labels_required": labels_required, "task": task, "layout": self.given["layout"]}
         found = loading.load(file, keys, **options)
@@ -100,17 +91,38 @@ class Inputs:
             terminal.note(f"{Path(file).name}: {found.describe()}")
         return found
 
-    def load_all(self, where: Path, **options: Any) -> list[Loaded]:
-        """The file, or every file of a pattern, in the order of their names."""
-        first = self.load(files_of(where)[0], **options)
-        options["classes"] = first.predictions.class_names or options.get("classes")
-        return [first, *(self.load(file, **options) for file in files_of(where)[1:])]
+    def load_for(self, fitted: Any, file: Path) -> Loaded:
+        """A file for a fitted calibrator, with or without labels."""
+        names = getattr(fitted, "class_names_", None)
+        return self.load(file, labels_required=False, task=fitted.task, classes=names)
 
     def predictions(self, where: Path, **options: Any) -> Predictions:
-        """The predictions of the file, or of all files of a pattern together."""
+        """The predictions of the file, or of all files of a pattern together, sorted by name."""
         from focalcal.predictions import concatenate
 
-        return concatenate([found.predictions for found in self.load_all(where, **options)])
+        parts: list[Predictions] = []
+        for file in files_of(where):
+            parts.append(self.load(file, **options).predictions)
+            options["classes"] = parts[0].class_names or options.get("classes")
+        return concatenate(parts)
+
+    def calibrated(
+        self, where: Path, fitted: Any, floor: float | None, **options: Any
+    ) -> tuple[Predictions, Any]:
+        """Predictions of a single-label task, and their probabilities after `fitted`, if given."""
+        given = self.predictions(where, classes=getattr(fitted, "class_names_", None), **options)
+        if given.task == "multilabel":
+            raise InputError(
+                f"{where}: expected a single-label task, got multilabel; go label by label"
+            )
+        if fitted is None:
+            return given, given.probabilities()
+        return given, fitted.predict_proba(given.as_logits(floor, zeros=True))
+
+
+def listed(text: str) -> list[str]:
+    """The parts of "a, b, c"."""
+    return [part.strip() for part in text.split(",") if part.strip()]
 
 
 def is_pattern(where: Path) -> bool:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from focalcal.cli import _inputs, _scale, terminal
+from focalcal.cli import _inputs, _scale, options, terminal
 from focalcal.errors import InputError
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ def register(app: typer.Typer) -> None:
 
 
 def apply(
-    calibrator: Annotated[Path, typer.Argument(help="Calibrator file from `focalcal fit`.")],
-    file: Annotated[Path, typer.Argument(help="Predictions: a file or a quoted pattern.")],
+    calibrator: options.Calibrator,
+    file: options.File,
     output: Annotated[
         Path, typer.Option("--output", "-o", help="File to write, or folder for several.")
     ],
@@ -30,51 +30,66 @@ def apply(
     by: Annotated[
         str | None, typer.Option(help="Column that the calibrator was fitted by.")
     ] = None,
-    floor: terminal.Floor = None,
+    floor: options.Floor = None,
     target_prior: Annotated[
         str | None,
         typer.Option(help="Class shares to correct for, as 0.9,0.1; or estimate, from the file."),
     ] = None,
     train_prior: Annotated[
         str | None,
-        typer.Option(help="Class shares of training [that of the calibration labels]."),
+        typer.Option(help="Class shares of training [those of the calibration labels]."),
     ] = None,
     engine: _scale.EngineOption = None,
     scheduler: _scale.SchedulerOption = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+    json: options.Json = False,
 ) -> None:
     """Write calibrated probabilities; all other columns and the order of the rows are kept."""
     from focalcal.calibrators import load
-    from focalcal.calibrators.by_slice import load_slices
 
-    fitted = load(calibrator)
     if by is not None and (target_prior or train_prior):
         raise InputError("expected --target-prior without --by, got both")
-    own = {} if by is None else load_slices(calibrator, by)
     if by is not None and engine:
         raise InputError("expected --by without an engine; apply the slices' files one by one")
+    fitted = load(calibrator)
     if target_prior or train_prior:
         fitted = _corrected(fitted, file, target_prior, train_prior, inputs, floor)
     if _scale.wanted(file, engine, scheduler):
         settings = {"fitted": fitted, "output": output, "floor": floor, "inputs": inputs}
         rows = _scale.apply(file, engine, scheduler, **settings)
-        _report(rows, fitted, output, json)
-        return
-    names = getattr(fitted, "class_names_", None)
+    else:
+        rows = _apply(fitted, calibrator, file, output, by, inputs, floor)
+    if json:
+        terminal.print_json({"file": str(output), "method": fitted.method, "n": rows})
+    else:
+        terminal.show(f"{rows} rows calibrated by {fitted.method}, saved to {output}")
+
+
+def _apply(
+    fitted: Calibrator,
+    calibrator: Path,
+    file: Path,
+    output: Path,
+    by: str | None,
+    inputs: _inputs.Inputs,
+    floor: float | None,
+) -> int:
+    """Calibrate one file after the other; the number of rows."""
+    from focalcal.calibrators.by_slice import load_slices
+
+    slices = {} if by is None else load_slices(calibrator, by)
     step = {"calibrator": {"method": fitted.method, "file": calibrator.name}}
     files, rows = _inputs.files_of(file), 0
     for path in files:
-        target = output if len(files) == 1 else output / path.name
-        found = inputs.load(path, labels_required=False, task=fitted.task, classes=names)
+        found = inputs.load_for(fitted, path)
         logits = found.predictions.as_logits(floor, zeros=True)
         probs = fitted.predict_proba(logits)
         if by is not None:
             values = found.predictions.column(by).astype(str)
-            for value, other in own.items():
-                probs[values == value] = other.predict_proba(logits[values == value])
-        found.save_calibrated(target, probs, step)
+            for value, own in slices.items():
+                probs[values == value] = own.predict_proba(logits[values == value])
+        found.save_calibrated(output if len(files) == 1 else output / path.name, probs, step)
         rows += found.predictions.n
-    _report(rows, fitted, output, json)
+    return rows
 
 
 def _corrected(
@@ -85,12 +100,12 @@ def _corrected(
     inputs: _inputs.Inputs,
     floor: float | None,
 ) -> Calibrator:
-    """The calibrator for other class shares; its names go with it."""
+    """The calibrator for other class shares; its class names are kept."""
     from focalcal.calibrators import PriorCorrection
 
     if target_prior is None:
         raise InputError("expected --target-prior beside --train-prior, got none")
-    names, estimate = getattr(fitted, "class_names_", None), target_prior == "estimate"
+    estimate = target_prior == "estimate"
     target = None if estimate else _shares(target_prior, "--target-prior")
     train = None if train_prior is None else _shares(train_prior, "--train-prior")
     corrected = PriorCorrection(train, target).wrap(fitted)
@@ -98,8 +113,8 @@ def _corrected(
         path, *more = _inputs.files_of(file)
         if more:
             raise InputError(f"expected one file to estimate from, got {len(more) + 1}")
-        found = inputs.load(path, labels_required=False, task=fitted.task, classes=names)
-        corrected.adapt(found.predictions.as_logits(floor))
+        corrected.adapt(inputs.load_for(fitted, path).predictions.as_logits(floor))
+    names = getattr(fitted, "class_names_", None)
     if names is not None:
         corrected.class_names_ = names
     shares = ", ".join(f"{share:.4g}" for share in corrected.target_prior_)
@@ -112,11 +127,3 @@ def _shares(text: str, option: str) -> list[float]:
         return [float(part) for part in text.split(",")]
     except ValueError:
         raise InputError(f"expected {option} as numbers such as 0.9,0.1, got {text!r}") from None
-
-
-def _report(n: int, fitted: Calibrator, output: Path, json: bool) -> None:
-    if json:
-        terminal.print_json({"file": str(output), "method": fitted.method, "n": n})
-        return
-    text = f"{n} rows calibrated by {fitted.method}, saved to {output}"
-    terminal.out().print(text, markup=False)

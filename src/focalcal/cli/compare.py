@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from focalcal.cli import _inputs, terminal
+from focalcal.cli import _inputs, options, terminal
 from focalcal.errors import InputError
 
 if TYPE_CHECKING:
@@ -30,11 +30,11 @@ def compare(
     first: Annotated[Path, typer.Argument(help="Predictions of the first model.")],
     second: Annotated[Path, typer.Argument(help="Those of the second, on the same samples.")],
     inputs: _inputs.Inputs,
-    bins: Annotated[int, typer.Option(help="Number of bins.", min=1)] = 15,
-    resamples: Annotated[int, typer.Option(help="Paired bootstrap resamples.", min=2)] = 1000,
-    level: Annotated[float, typer.Option(help="Coverage of the intervals.")] = 0.95,
-    seed: Annotated[int, typer.Option(help="Seed of the bootstrap.")] = 0,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    bins: options.Bins = 15,
+    resamples: options.Resamples = 1000,
+    level: options.Level = 0.95,
+    seed: options.Seed = 0,
+    json: options.Json = False,
 ) -> None:
     """Paired differences of every metric, with intervals and a test.
 
@@ -43,19 +43,20 @@ def compare(
     from focalcal import metrics
 
     given = inputs.predictions(first)
-    a, b = matched(given, inputs.predictions(second, classes=given.class_names))
+    a, b = _matched(given, inputs.predictions(second, classes=given.class_names))
     with terminal.working("resampling"):
         found = metrics.compare(None, a, b, bins=bins, resamples=resamples, level=level, seed=seed)
     if json:
-        terminal.print_json({"verdict": verdict(found), **found.to_dict()})
+        terminal.print_json({"verdict": _verdict(found), **found.to_dict()})
         return
-    console = terminal.out()
-    console.print(verdict(found), style="bold", markup=False)
-    console.print(_table(found, first.stem, second.stem))
-    console.print(f"–: cannot be told apart at {100 * level:g} %; each metric is tested by itself.")
+    terminal.show(_verdict(found), style="bold")
+    terminal.show(
+        _table(found, first.stem, second.stem),
+        f"–: cannot be told apart at {100 * level:g} %; each metric is tested by itself.",
+    )
 
 
-def matched(a: Predictions, b: Predictions) -> tuple[Predictions, Predictions]:
+def _matched(a: Predictions, b: Predictions) -> tuple[Predictions, Predictions]:
     """The samples that both have, in one order: by id where both have ids."""
     import numpy as np
 
@@ -75,25 +76,23 @@ def matched(a: Predictions, b: Predictions) -> tuple[Predictions, Predictions]:
     return a.take(rows), b.take(others)
 
 
-def verdict(found: Comparison) -> str:
+def _verdict(found: Comparison) -> str:
     """Which model has the better headline metric, or that they cannot be told apart."""
     from focalcal.metrics import METRICS
 
     m, d = METRICS[HEADLINE], found[HEADLINE]
-    values = f"{m.title} {m.text(d.first)} → {m.text(d.second)}"
     p = "" if math.isnan(d.p_value) else f", {terminal.p_text(d.p_value)}"
-    if not d.better:
-        return f"The two cannot be told apart: {values}{p}, {found.n:,} samples."
-    return f"The {d.better} is better: {values}{p}, {found.n:,} samples."
+    best = f"The {d.better} is better" if d.better else "The two cannot be told apart"
+    return f"{best}: {m.title} {m.text(d.first)} → {m.text(d.second)}{p}, {found.n:,} samples."
 
 
 def _table(found: Comparison, first: str, second: str) -> Table:
     from rich.table import Table
 
+    from focalcal.cli._slices import p_cell
     from focalcal.cli.evaluate import shown
 
-    table = Table(title=f"{first} and {second}: {found.n:,} samples")
-    table.add_column("metric")
+    table = Table("metric", title=f"{first} and {second}: {found.n:,} samples")
     for title in ("first", "second", "second − first", "p", "better"):
         table.add_column(title, justify="right")
     for m, d in shown(found.metrics):
@@ -107,9 +106,7 @@ def _table(found: Comparison, first: str, second: str) -> Table:
             _number(m, d.first),
             _number(m, d.second),
             change,
-            ""
-            if math.isnan(d.p_value)
-            else terminal.p_text(d.p_value).removeprefix("p ").removeprefix("= "),
+            p_cell(d.p_value),
             (d.better or "differ") if told else "–",
         )
     return table

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json as _json
 import math
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from focalcal.cli import _inputs, terminal
+from focalcal.cli import _inputs, options, terminal
 from focalcal.errors import FileFormatError, InputError
 
 if TYPE_CHECKING:
@@ -41,12 +42,12 @@ def decide(
     ] = None,
     abstain_cost: Annotated[float | None, typer.Option(help="Cost of asking a person.")] = None,
     level: Annotated[float, typer.Option(help="Probability of the guarantee.")] = 0.95,
-    calibrator: Annotated[Path | None, typer.Option(help="Calibrator file to apply first.")] = None,
+    calibrator: options.ApplyFirst = None,
     save: Annotated[
         bool, typer.Option("--save", help="Save the threshold in the calibrator file.")
     ] = False,
-    floor: terminal.Floor = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+    floor: options.Floor = None,
+    json: options.Json = False,
 ) -> None:
     """Choose the confidence from which to decide alone, for a goal or for costs."""
     from focalcal import calibrators, decisions
@@ -67,12 +68,7 @@ def decide(
     if save and (calibrator is None or priced):
         raise InputError("expected --save with --calibrator and a goal that gives a threshold")
     fitted = None if calibrator is None else calibrators.load(calibrator)
-    given = inputs.predictions(file, classes=getattr(fitted, "class_names_", None))
-    if given.task == "multilabel":
-        raise InputError("expected a single-label task, got multilabel; decide label by label")
-    probs = given.probabilities()
-    if fitted is not None:
-        probs = fitted.predict_proba(given.as_logits(floor, zeros=True))
+    given, probs = inputs.calibrated(file, fitted, floor)
     if priced:
         table = None if costs is None else _read_costs(costs)
         cost = decisions.expected_cost(
@@ -83,13 +79,8 @@ def decide(
     found = decisions.threshold(given.labels, probs, **goals, level=level)
     lines = _threshold_lines(found)
     if save and found.found:
-        fitted.decision_ = {
-            "goal": found.goal,
-            "value": found.value,
-            "threshold": found.threshold,
-            "level": found.level,
-            "n": found.n,
-        }
+        kept = ("goal", "value", "threshold", "level", "n")
+        fitted.decision_ = {name: getattr(found, name) for name in kept}
         fitted.save(calibrator)
         lines.append(f"Saved in {calibrator}.")
     _print(found, lines, json)
@@ -109,19 +100,15 @@ def _read_costs(text: str) -> Any:
 
 
 def _print(result: Threshold | Cost, lines: list[str], json: bool) -> None:
-    import dataclasses
+    from focalcal.metrics.summary import plain
 
-    if json:
-        from focalcal.metrics.summary import plain
-
-        record = plain(dataclasses.asdict(result))
-        if hasattr(result, "guarantee"):
-            record["guarantee"] = result.guarantee
-        terminal.print_json(record)
+    if not json:
+        terminal.show(*lines)
         return
-    console = terminal.out()
-    for line in lines:
-        console.print(line, markup=False)
+    record = plain(dataclasses.asdict(result))
+    if hasattr(result, "guarantee"):
+        record["guarantee"] = result.guarantee
+    terminal.print_json(record)
 
 
 def _threshold_lines(t: Threshold) -> list[str]:

@@ -1,4 +1,4 @@
-"""`focalcal demo`: what the package does, in half a minute, on predictions it brings along."""
+"""`focalcal demo`: what the package does, in half a minute, on predictions that come with it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from focalcal.cli import terminal
+from focalcal.cli import options, terminal
 from focalcal.cli.report import write_report
 
 
@@ -20,21 +20,19 @@ def demo(
         Path, typer.Option("--output", "-o", help="Page to write; .md and .json work too.")
     ] = Path("focalcal-demo/report.html"),
     train: Annotated[
-        bool,
-        typer.Option("--train", help="Train two networks now (about a minute; needs torch)."),
+        bool, typer.Option("--train", help="Train two networks now (about a minute; needs torch).")
     ] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+    json: options.Json = False,
 ) -> None:
     """Evaluate, calibrate and report real predictions of two networks."""
     from focalcal import report as reports
     from focalcal.report import demo as demos
 
     reports.check_format(output)
-    settings = demos.settings()
     if train:
         with terminal.progress("training") as tick:
             models = demos.trained_models(output.parent / "runs", progress=tick)
-        write_report(models, settings, output, as_json=json)
+        write_report(models, demos.settings(), output, as_json=json)
         return
     with demos.embedded_models() as models:
-        write_report(models, settings, output, as_json=json)
+        write_report(models, demos.settings(), output, as_json=json)

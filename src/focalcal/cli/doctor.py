@@ -8,24 +8,22 @@ import os
 import platform
 import re
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
-from focalcal.cli import terminal
+from focalcal.cli import options, terminal
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 NOT_FOR_USERS = ("all", "dev", "docs")
-"""Extras that only gather others or serve the development of this package."""
+"""Extras that combine others or serve the development of this package."""
 
 
 def register(app: typer.Typer) -> None:
     app.command(epilog="Example: focalcal doctor --json")(doctor)
 
 
-def doctor(
-    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
-) -> None:
+def doctor(json: options.Json = False) -> None:
     """Show versions, optional parts, GPU and threads; exit code 1 if something needed is absent."""
     with terminal.working("looking around"):
         record = examine()
@@ -123,36 +121,27 @@ def _threads() -> dict[str, Any]:
 
 def _show(record: dict[str, Any]) -> None:
     from rich.table import Table
-    from rich.text import Text
 
-    commit = f" ({record['commit']})" if record["commit"] else ""
-    rows = [("at", record["location"]), ("platform", record["platform"])]
+    table = Table.grid(padding=(0, 2, 0, 2))
+    table.add_row("at", record["location"])
+    table.add_row("platform", record["platform"])
     for part in record["needed"]:
         if not part["ok"]:
             found = part["version"] or "nothing"
-            rows.append(("needs", f"{part['package']} >= {part['least']}, found {found}"))
+            needs = f"{part['package']} >= {part['least']}, found {found}"
+            table.add_row("needs", needs, style="red")
     for extra, parts in record["extras"].items():
         missing = [p["package"] for p in parts if not p["ok"]]
         state = ", ".join(f"{p['package']} {p['version']}" for p in parts)
         if missing:
             state = f"absent ({', '.join(missing)}): pip install 'focalcal[{extra}]'"
-        rows.append((extra, state))
+        table.add_row(extra, state)
     threads = record["threads"]
     torch = f", torch {threads['torch']}" if "torch" in threads else ""
     set_by = "".join(f", {name}={value}" for name, value in threads["environment"].items())
-    rows += [
-        ("gpu", record["gpu"] or "none that torch can use"),
-        ("amx", record["amx"]),
-        (
-            "threads",
-            f"{threads['usable_cores']} of {threads['cores']} cores usable; "
-            f"BLAS {threads['blas']}{torch}{set_by}",
-        ),
-    ]
-    table = Table.grid(padding=(0, 2, 0, 2))
-    for name, state in rows:
-        table.add_row(name, Text(str(state), style="red" if name == "needs" else ""))
-    console = terminal.out()
-    title = f"focalcal {record['focalcal']}{commit}, Python {record['python']}"
-    console.print(title, markup=False)
-    console.print(table)
+    cores = f"{threads['usable_cores']} of {threads['cores']} cores usable"
+    table.add_row("gpu", record["gpu"] or "none that torch can use")
+    table.add_row("amx", str(record["amx"]))
+    table.add_row("threads", f"{cores}; BLAS {threads['blas']}{torch}{set_by}")
+    commit = f" ({record['commit']})" if record["commit"] else ""
+    terminal.show(f"focalcal {record['focalcal']}{commit}, Python {record['python']}", table)

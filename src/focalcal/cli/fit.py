@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from focalcal.cli import _inputs, _scale, terminal
+from focalcal.cli import _inputs, _scale, options, terminal
 from focalcal.errors import FitWarning, InputError
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def register(app: typer.Typer) -> None:
 
 def fit(
     file: Annotated[Path, typer.Argument(help="Calibration set: a file or a quoted pattern.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="Calibrator file to write.")],
+    output: options.Output,
     inputs: _inputs.Inputs,
     method: Annotated[str, typer.Option(help="See `focalcal methods`.")] = "temperature",
     objective: Annotated[str | None, typer.Option(help="nll, ece or adaptive_ece.")] = None,
@@ -40,10 +40,10 @@ def fit(
     by: Annotated[
         str | None, typer.Option(help="Column: a temperature for each slice, if that helps.")
     ] = None,
-    floor: terminal.Floor = None,
+    floor: options.Floor = None,
     engine: _scale.EngineOption = None,
     scheduler: _scale.SchedulerOption = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+    json: options.Json = False,
 ) -> None:
     """Fit a calibrator and save it as a small JSON file."""
     from focalcal.calibrators import make
@@ -57,29 +57,30 @@ def fit(
         params["task"] = inputs.task
         settings = {"method": method, "floor": floor, "params": params}
         found = _scale.fit(file, engine, scheduler, **settings, inputs=inputs)
-        found.calibrator.save(output)
-        if json:
-            terminal.print_json({**_record(found.calibrator, output), "passes": found.passes})
-        else:
-            _show(found.calibrator, output)
-            terminal.out().print(f"  {found.passes} passes over the files")
+        _save(found.calibrator, output, json, passes=found.passes)
         return
     predictions = inputs.predictions(file)
     if by is not None:
         _fit_by(predictions, by, floor, output, json)
         return
     calibrator = make(method, task=predictions.task, **params)
-    logits = predictions.as_logits(floor, zeros=True)
     with terminal.working(f"fitting {method}"), warnings.catch_warnings():
         warnings.simplefilter("ignore", FitWarning)  # they are in the diagnostics, printed below
-        calibrator.fit(logits, predictions.labels)
+        calibrator.fit(predictions.as_logits(floor, zeros=True), predictions.labels)
     if predictions.class_names:
         calibrator.class_names_ = predictions.class_names
+    _save(calibrator, output, json)
+
+
+def _save(calibrator: Calibrator, output: Path, json: bool, **more: int) -> None:
     calibrator.save(output)
     if json:
-        terminal.print_json(_record(calibrator, output))
-    else:
-        _show(calibrator, output)
+        terminal.print_json(_record(calibrator, output) | more)
+        return
+    for line in describe(calibrator):
+        terminal.show(line, style="yellow" if line.lstrip().startswith("warning:") else None)
+    terminal.show(f"  saved to {output}")
+    terminal.show(*(f"  {value} {name} over the files" for name, value in more.items()))
 
 
 def _fit_by(
@@ -87,12 +88,13 @@ def _fit_by(
 ) -> None:
     from focalcal.calibrators import by_slice
 
-    logits, labels = predictions.as_logits(floor), predictions.labels
     with terminal.working(f"fitting by {by}"), warnings.catch_warnings():
         warnings.simplefilter("ignore", FitWarning)
-        found = by_slice.fit_by(logits, labels, predictions.column(by))
-    for calibrator in (found.common, *found.slices.values()):
-        if predictions.class_names:
+        found = by_slice.fit_by(
+            predictions.as_logits(floor), predictions.labels, predictions.column(by)
+        )
+    if predictions.class_names:
+        for calibrator in (found.common, *found.slices.values()):
             calibrator.class_names_ = predictions.class_names
     files = by_slice.save_slices(found, output, by)
     temperatures = {name: c.temperature_ for name, c in found.slices.items()}
@@ -101,15 +103,13 @@ def _fit_by(
         record |= {"slices": temperatures, "gain": found.gain, "standard_error": found.error}
         terminal.print_json(record)
         return
-    console = terminal.out()
     gain = f"{found.gain:.5f} ± {found.error:.5f} of held-out NLL"
     if temperatures:
-        console.print(f"A temperature for each {by} helps, by {gain}:", markup=False)
-        for name, t in temperatures.items():
-            console.print(f"  {by}={name}: T = {t:.4g}", markup=False)
+        terminal.show(f"A temperature for each {by} helps, by {gain}:")
+        terminal.show(*(f"  {by}={name}: T = {t:.4g}" for name, t in temperatures.items()))
     else:
-        console.print(f"One calibrator for all: slices change {gain}, within noise.", markup=False)
-    console.print(f"  T = {found.common.temperature_:.4g} for all others, saved to {output}")
+        terminal.show(f"One calibrator for all: slices change {gain}, within noise.")
+    terminal.show(f"  T = {found.common.temperature_:.4g} for all others, saved to {output}")
 
 
 def _parse(item: str) -> tuple[str, Any]:
@@ -132,14 +132,6 @@ def _record(calibrator: Calibrator, output: Path) -> dict[str, Any]:
         record["chosen"] = calibrator.formula_
         record["candidates"] = [dataclasses.asdict(row) for row in calibrator.table_]
     return record
-
-
-def _show(calibrator: Calibrator, output: Path) -> None:
-    console = terminal.out()
-    for line in describe(calibrator):
-        style = "yellow" if line.lstrip().startswith("warning:") else None
-        console.print(line, style=style, markup=False)
-    console.print(f"  saved to {output}", markup=False)
 
 
 def describe(calibrator: Calibrator) -> list[str]:

@@ -8,10 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.markup import escape
 
-from focalcal.cli import _inputs, terminal
-from focalcal.errors import InputError
+from focalcal.cli import _inputs, options, terminal
 from focalcal.files import write_text
 
 if TYPE_CHECKING:
@@ -55,9 +53,9 @@ def monitor(
     tolerance: Annotated[
         float, typer.Option(help="Accuracy within ± this of confidence is calibrated.")
     ] = 0.0,
-    calibrator: Annotated[Path | None, typer.Option(help="Calibrator file to apply first.")] = None,
-    floor: terminal.Floor = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+    calibrator: options.ApplyFirst = None,
+    floor: options.Floor = None,
+    json: options.Json = False,
 ) -> None:
     """Test each batch against the reference and against "calibrated".
 
@@ -69,22 +67,18 @@ def monitor(
     from focalcal.metrics.monitoring import Monitor
 
     fitted = None if calibrator is None else load(calibrator)
-
-    def read(path: Path, required: bool = False) -> tuple[Any, Any]:
-        return _read(path, inputs, fitted, floor, required)
-
     if reference.suffix.lower() == ".json":
         running = Monitor.from_json(reference.read_text(encoding="utf-8"))
     else:
-        probs, given = read(reference, required=True)
+        given, probs = inputs.calibrated(reference, fitted, floor)
         running = Monitor(given.labels, probs, level=level, tolerance=tolerance)
     known = {r.name for r in running.results}
+    paths = [path for text in new or [] for path in _inputs.files_of(Path(text))]
     with terminal.progress("batches") as tick:
-        paths = [path for text in new or [] for path in _inputs.files_of(Path(text))]
         for i, path in enumerate(paths):
             if by is None and path.name in known:
                 continue
-            probs, given = read(path)
+            given, probs = inputs.calibrated(path, fitted, floor, labels_required=False)
             for name, rows in _batches(path.name, given, by):
                 if name not in known:
                     labels = None if given.labels is None else given.labels[rows]
@@ -104,58 +98,37 @@ def monitor(
         raise typer.Exit(ALARM)
 
 
-def _read(
-    path: Path, inputs: _inputs.Inputs, fitted: Any, floor: float | None, required: bool
-) -> tuple[Any, Any]:
-    names = getattr(fitted, "class_names_", None)
-    given = inputs.load(path, labels_required=required, classes=names).predictions
-    if given.task == "multilabel":
-        raise InputError(f"{path}: expected a single-label task, got multilabel")
-    if fitted is None:
-        return given.probabilities(), given
-    return fitted.predict_proba(given.as_logits(floor, zeros=True)), given
-
-
 def _batches(name: str, given: Any, by: str | None) -> Iterator[tuple[str, Any]]:
     """Names and rows of a file's batches: the file itself, or one per value of a column."""
-    if by is None:
-        yield name, slice(None)
-        return
     from focalcal.metrics import slices
 
-    yield from ((str(value), rows) for value, rows in slices(given.column(by)))
+    if by is None:
+        yield name, slice(None)
+    else:
+        yield from ((str(value), rows) for value, rows in slices(given.column(by)))
 
 
 def _record(running: Monitor) -> dict[str, Any]:
-    return {
-        "verdict": running.verdict,
-        "alarms": running.alarms,
-        "level": running.level,
-        "threshold": running.threshold,
-        "reference": running.reference,
-        "batches": [dataclasses.asdict(r) for r in running.results],
-    }
+    names = ("verdict", "alarms", "level", "threshold", "reference")
+    batches = [dataclasses.asdict(r) for r in running.results]
+    return {name: getattr(running, name) for name in names} | {"batches": batches}
 
 
 def _show(running: Monitor, output: Path | None) -> None:
-    console = terminal.out()
-    console.print(running.verdict, markup=False, style="bold")
+    terminal.show(running.verdict, style="bold")
     if running.results:
-        console.print(_table(running.results))
-    console.print(
-        f"p-values of {len(running.tests)} tests, valid whenever one looks; an alarm is p ≤ "
+        terminal.show(_table(running.results))
+    terminal.show(
+        f"p-values of {len(running.tests)} tests, valid at any time; an alarm is p ≤ "
         f"{running.threshold:.3g}: all false alarms together have a probability of at most "
         f"{100 * (1 - running.level):g} %.",
     )
     cautious = [r for r in running.results if not r.trusted]
     if cautious:
-        console.print(
-            f"Do not rely on the expected accuracy from {cautious[0].name} on: "
-            f"{cautious[-1].caution}.",
-            markup=False,
-        )
+        first, last = cautious[0].name, cautious[-1].caution
+        terminal.show(f"Do not rely on the expected accuracy from {first} on: {last}.")
     if output is not None:
-        console.print(f"Written to {output}", markup=False)
+        terminal.show(f"Written to {output}")
 
 
 def _table(results: list[BatchResult]) -> Table:
@@ -175,7 +148,7 @@ def _table(results: list[BatchResult]) -> Table:
         expected = r.expected_accuracy
         half = 100 * (expected.high - expected.low) / 2
         table.add_row(
-            escape(r.name),
+            r.name,
             f"{r.n}",
             accuracy,
             f"{100 * expected.value:.1f} ± {half:.1f}",

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from focalcal.cli import _inputs, terminal
+from focalcal.cli import _inputs, options, terminal
 from focalcal.errors import InputError
 
 if TYPE_CHECKING:
     from focalcal.report import Model, Settings
 
-
-EPILOG = "Example: focalcal report --val val.csv --test test.csv -o report.html. " + _inputs.LAYOUTS
+EPILOG = f"Example: focalcal report --val val.csv --test test.csv -o report.html. {_inputs.LAYOUTS}"
 
 
 def register(app: typer.Typer) -> None:
@@ -42,26 +41,18 @@ def report(
     ] = Path("report.html"),
     format: Annotated[
         str | None,
-        typer.Option(
-            "--output-format", help="html, md or json; by default from the file's ending."
-        ),
+        typer.Option("--output-format", help="html, md or json; default: the file's ending."),
     ] = None,
     methods: Annotated[
         str | None, typer.Option(help="Calibrators to fit, separated by commas; default: all.")
     ] = None,
-    bins: Annotated[int, typer.Option(help="Number of bins.", min=1)] = 15,
-    resamples: Annotated[
-        int, typer.Option(help="Bootstrap resamples behind the intervals.", min=2)
-    ] = 200,
-    seed: Annotated[int, typer.Option(help="Seed of the bootstrap and the folds.")] = 0,
-    by: Annotated[
-        list[str] | None, typer.Option(help="Column of the test file to slice by.")
-    ] = None,
-    floor: Annotated[
-        float | None, typer.Option(help="Raise probabilities of 0 to this, such as 1e-12.")
-    ] = None,
+    bins: options.Bins = 15,
+    resamples: options.Resamples = 200,
+    seed: options.Seed = 0,
+    by: options.By = None,
+    floor: options.Floor = None,
     name: Annotated[str, typer.Option(help="Name of the model, with --val and --test.")] = "model",
-    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+    json: options.Json = False,
 ) -> None:
     """Fit the calibrators on validation, measure them on test, write one offline page."""
     from focalcal import report as reports
@@ -70,33 +61,27 @@ def report(
     if models and (val or test):
         raise InputError("expected either NAME=FOLDER models or --val and --test, got both")
     if models:
-        files = [
-            (text_name, *reports.files_in(text_name, folder))
-            for text_name, folder in map(_named, models)
-        ]
+        named = map(_named, models)
+        files = [(each, *reports.files_in(each, folder)) for each, folder in named]
     elif val and test:
         files = [(name, val, test)]
-    elif test:
-        raise InputError(
+    else:
+        raise InputError(_missing(val, test))
+    found = [_load(inputs, *each) for each in files]
+    chosen = None if methods is None else tuple(_inputs.listed(methods))
+    settings = reports.Settings(chosen, bins, resamples, seed=seed, floor=floor, by=tuple(by or ()))
+    write_report(found, settings, output, format, as_json=json)
+
+
+def _missing(val: Path | None, test: Path | None) -> str:
+    if test:
+        return (
             "expected --val FILE, predictions with labels for other samples than those of --test: "
             "calibrators are fitted on them; to measure one file alone use focalcal evaluate"
         )
-    elif val:
-        raise InputError("expected --test FILE, on which what was fitted on --val is measured")
-    else:
-        raise InputError(
-            "expected --val FILE and --test FILE, or models as NAME=FOLDER, got neither"
-        )
-    found = [_load(inputs, *each) for each in files]
-    settings = reports.Settings(
-        methods=_listed(methods),
-        bins=bins,
-        resamples=resamples,
-        seed=seed,
-        floor=floor,
-        by=tuple(by or ()),
-    )
-    write_report(found, settings, output, format, as_json=json)
+    if val:
+        return "expected --test FILE, on which what was fitted on --val is measured"
+    return "expected --val FILE and --test FILE, or models as NAME=FOLDER, got neither"
 
 
 def _load(inputs: _inputs.Inputs, name: str, val: Path, test: Path) -> Model:
@@ -121,29 +106,19 @@ def write_report(
     with terminal.progress("report") as progress:
         data = reports.report(models, settings, progress=progress)
     path = reports.write(data, output, format)
+    warnings = [text for m in data.models for text in m.warnings]
     if as_json:
-        terminal.print_json(
-            {
-                "path": str(path),
-                "verdict": data.verdict,
-                "warnings": [text for m in data.models for text in m.warnings],
-                "models": [
-                    {"name": m.name, "chosen": m.chosen, "verdict": m.verdict} for m in data.models
-                ],
-                "seconds": data.seconds,
-            }
-        )
+        told = [{"name": m.name, "chosen": m.chosen, "verdict": m.verdict} for m in data.models]
+        record = {"path": str(path), "verdict": data.verdict, "warnings": warnings, "models": told}
+        terminal.print_json(record | {"seconds": data.seconds})
         return
-    console = terminal.out()
-    for text in dict.fromkeys(text for m in data.models for text in m.warnings):
-        console.print(f"warning: {text}", style="yellow", markup=False)
-    for text in dict.fromkeys([data.verdict, *(f"{m.name}: {m.verdict}" for m in data.models)]):
-        if len(data.models) > 1 or text == data.verdict:
-            console.print(text, style="bold" if text == data.verdict else None, markup=False)
+    terminal.show(*(f"warning: {text}" for text in dict.fromkeys(warnings)), style="yellow")
+    terminal.show(data.verdict, style="bold")
+    if len(data.models) > 1:
+        terminal.show(*(f"{m.name}: {m.verdict}" for m in data.models))
     size = path.stat().st_size / 1e6
-    console.print(
-        f"{path} ({size:.1f} MB, computed in {data.seconds:.1f} s)", markup=False, soft_wrap=True
-    )
+    text = f"{path} ({size:.1f} MB, computed in {data.seconds:.1f} s)"
+    terminal.out().print(text, soft_wrap=True)
 
 
 def _named(text: str) -> tuple[str, str]:
@@ -153,9 +128,3 @@ def _named(text: str) -> tuple[str, str]:
     if not name or not folder:
         raise InputError(f"expected NAME=FOLDER, got {text!r}")
     return name, folder
-
-
-def _listed(text: str | None) -> tuple[str, ...] | None:
-    if text is None:
-        return None
-    return tuple(part.strip() for part in text.split(",") if part.strip())

@@ -1,4 +1,4 @@
-"""What the commands share: a console, a progress bar that only people see, JSON output."""
+"""What the commands print: text and tables for people, JSON for programs, progress on stderr."""
 
 from __future__ import annotations
 
@@ -10,39 +10,39 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from typing import Annotated, Any
+from typing import Any
 
-import typer
 from rich.console import Console
 
 from focalcal.errors import InputWarning
 
 _QUIET = contextvars.ContextVar("quiet", default=False)
 LOG_EVERY = 10.0
-"""Seconds between the lines of a log that say how far long work is."""
+"""Seconds between progress lines in a log."""
 
 
 @contextlib.contextmanager
 def quietly(quiet: bool) -> Iterator[None]:
-    """While this is open and `quiet`, text for people and progress are not printed.
-
-    Warnings about the input are one line on standard error each, and only once.
-    """
+    """Suppress text and progress if `quiet`; each warning is printed once, as one line."""
     token = _QUIET.set(quiet)
-    said: set[str] = set()
+    printed: set[str] = set()
 
-    def say(message: Warning | str, *_: Any, **__: Any) -> None:
-        if str(message) not in said:
-            said.add(str(message))
+    def show(message: Warning | str, *_: Any, **__: Any) -> None:
+        if str(message) not in printed:
+            printed.add(str(message))
             sys.stderr.write(f"focalcal: warning: {message}\n")
 
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("always", InputWarning)
-            warnings.showwarning = say
+            warnings.showwarning = show
             yield
     finally:
         _QUIET.reset(token)
+
+
+def is_quiet() -> bool:
+    return _QUIET.get()
 
 
 def note(text: str) -> None:
@@ -51,21 +51,15 @@ def note(text: str) -> None:
         sys.stderr.write(f"{text}\n")
 
 
-def is_quiet() -> bool:
-    return _QUIET.get()
-
-
-Floor = Annotated[float | None, typer.Option(help="Smallest probability, for files with zeros.")]
-
-
 def out() -> Console:
-    """Standard output; rich drops colours by itself off a terminal and where NO_COLOR is set."""
-    return Console(highlight=False, quiet=is_quiet())
+    """Standard output; rich drops colours off a terminal and where NO_COLOR is set."""
+    return Console(highlight=False, markup=False, quiet=is_quiet())
 
 
-def p_text(p: float) -> str:
-    """A p-value for people: "p = .031", or "p < .001" where fewer digits are known."""
-    return "p < .001" if p < 0.001 else f"p = {p:.3f}".replace("0.", ".")
+def show(*parts: Any, style: str | None = None) -> None:
+    """Print texts and tables, one below the other."""
+    for part in parts:
+        out().print(part, style=style)
 
 
 def print_json(record: Any) -> None:
@@ -73,12 +67,16 @@ def print_json(record: Any) -> None:
     sys.stdout.write(json.dumps(record, indent=2, allow_nan=False, ensure_ascii=False) + "\n")
 
 
+def p_text(p: float) -> str:
+    """A p-value for people: "p = .031", or "p < .001" where fewer digits are known."""
+    return "p < .001" if p < 0.001 else f"p = {p:.3f}".replace("0.", ".")
+
+
 @contextlib.contextmanager
 def progress(what: str) -> Iterator[Callable[..., None]]:
-    """Yield a function of the fraction done and, if known, of what is being done.
+    """Yield a function of the fraction done and, optionally, of what is being done.
 
-    It draws a bar on standard error; where that is no terminal but a log, it writes a line now
-    and then instead, with the time that is left.
+    It draws a bar on a terminal and writes a line now and then to a log.
     """
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -116,10 +114,7 @@ def _duration(seconds: float) -> str:
 
 @contextlib.contextmanager
 def working(what: str) -> Iterator[None]:
-    """Say what runs while its length is unknown: a spinner on a terminal, a line in a log.
-
-    The line appears only if the work takes longer than a few seconds.
-    """
+    """Say what runs while its length is unknown: a spinner, or a line in a log if it takes long."""
     console = Console(stderr=True)
     if is_quiet():
         yield

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from focalcal.errors import FileFormatError, MissingExtraError
-from focalcal.formats.metadata import METADATA, parse_metadata
+from focalcal.formats.metadata import METADATA, parse_metadata, parse_object
 
 Table = dict[str, Any]
 
@@ -72,8 +72,8 @@ def read_dataset(path: Path) -> tuple[Table, dict[str, Any]]:
             if splits
             else f"{path}: expected splits with a dataset_info.json, got none"
         )
-    info = _json(path / "dataset_info.json")
-    state = _json(path / "state.json") if (path / "state.json").is_file() else {}
+    info = _object(path / "dataset_info.json")
+    state = _object(path / "state.json") if (path / "state.json").is_file() else {}
     names = [part["filename"] for part in state.get("_data_files", [])]
     files = [path / name for name in names] or sorted(path.glob("*.arrow"))
     if not files:
@@ -94,14 +94,8 @@ def read_dataset(path: Path) -> tuple[Table, dict[str, Any]]:
     return {name: whole[name] for name in whole.column_names}, {"categories": names}
 
 
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise FileFormatError(f"{path} is not JSON ({error})") from error
-    if not isinstance(found, dict):
-        raise FileFormatError(f"{path}: expected a JSON object, got {type(found).__name__}")
-    return found
+def _object(path: Path) -> dict[str, Any]:
+    return parse_object(path.read_text(encoding="utf-8"), str(path))
 
 
 def is_column(x: Any) -> bool:
@@ -123,13 +117,9 @@ def _chunked(column: Any) -> Any:
 
 
 def column_to_plain(column: Any) -> np.ndarray:
-    """Any Arrow column as NumPy: numbers where all are, otherwise Python's objects."""
-    column, types = _chunked(column), pyarrow_module().types
-    kind = column.type
-    number = types.is_floating(kind) or types.is_integer(kind) or types.is_boolean(kind)
-    if number and not column.null_count:
-        return column.to_numpy()
-    if types.is_temporal(kind) and not column.null_count:
+    """Any Arrow column as NumPy: numbers and times where all are, otherwise Python's objects."""
+    column = _chunked(column)
+    if not column.null_count and (_is_number(column.type) or _types().is_temporal(column.type)):
         return np.asarray(column.to_numpy())
     out = np.empty(len(column), dtype=object)
     out[:] = column.to_pylist()
@@ -139,56 +129,65 @@ def column_to_plain(column: Any) -> np.ndarray:
 def column_to_numpy(column: Any, where: str) -> np.ndarray:
     """A pyarrow column as (N,) or, for list columns of one length, (N, K); nulls are errors."""
     pyarrow = pyarrow_module()
-    column = column.combine_chunks() if isinstance(column, pyarrow.ChunkedArray) else column
-    if isinstance(column, pyarrow.ChunkedArray):  # combine_chunks keeps huge columns chunked
-        column = pyarrow.concat_arrays(column.chunks)
+    if isinstance(column, pyarrow.ChunkedArray):
+        # combine_chunks() keeps huge columns chunked; concat_arrays() needs at least one chunk.
+        column = pyarrow.concat_arrays(column.chunks or [pyarrow.array([], column.type)])
     if column.null_count:
-        row = int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
-        raise FileFormatError(f"{where} has a null at row {row}; fill or drop it")
-    kind = column.type
-    fixed = isinstance(kind, pyarrow.FixedSizeListType)
-    if not is_list(kind):
-        _check_number_type(kind, where)
+        raise FileFormatError(f"{where} has a null at row {_first_null(column)}; fill or drop it")
+    if not is_list(column.type):
+        _check_number_type(column.type, where)
         return column.to_numpy(zero_copy_only=False)
-    if fixed:
-        width = kind.list_size
-    else:
-        lengths = np.diff(column.offsets.to_numpy())
-        if len(lengths) and (lengths != lengths[0]).any():
-            row = int(np.flatnonzero(lengths != lengths[0])[0])
-            raise FileFormatError(
-                f"{where}: expected lists of length {lengths[0]}, as in row 0, "
-                f"got {lengths[row]} at row {row}"
-            )
-        width = int(lengths[0]) if len(lengths) else 0
-    _check_number_type(kind.value_type, where)
-    # Lists of one length and no nulls lie side by side: a view, where flatten() would copy.
-    start = column.offset * width if fixed or not len(column) else column.offsets[0].as_py()
-    values = column.values.slice(start, len(column) * width)
+    _check_number_type(column.type.value_type, where)
+    width = _width(column, where)
+    values = column.flatten()  # a view: the lists have no nulls
     if values.null_count:
-        at = int(np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False))[0])
-        raise FileFormatError(f"{where} has a null at row {at // width}, entry {at % width}")
+        row, entry = divmod(_first_null(values), width)
+        raise FileFormatError(f"{where} has a null at row {row}, entry {entry}")
     return values.to_numpy(zero_copy_only=False).reshape(len(column), width)
+
+
+def _first_null(column: Any) -> int:
+    return int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
+
+
+def _width(column: Any, where: str) -> int:
+    """The one length of all lists."""
+    if isinstance(column.type, pyarrow_module().FixedSizeListType):
+        return column.type.list_size
+    lengths = np.diff(column.offsets.to_numpy())
+    other = np.flatnonzero(lengths != lengths[:1])
+    if len(other):
+        raise FileFormatError(
+            f"{where}: expected lists of length {lengths[0]}, as in row 0, "
+            f"got {lengths[other[0]]} at row {other[0]}"
+        )
+    return int(lengths[0]) if len(lengths) else 0
+
+
+def _types() -> Any:
+    return pyarrow_module().types
+
+
+def _is_number(kind: Any) -> bool:
+    types = _types()
+    return types.is_floating(kind) or types.is_integer(kind) or types.is_boolean(kind)
 
 
 def is_text(kind: Any) -> bool:
     """Whether a pyarrow type holds texts, plain or as categories."""
-    types = pyarrow_module().types
-    if types.is_dictionary(kind):
-        kind = kind.value_type
+    types = _types()
+    kind = kind.value_type if types.is_dictionary(kind) else kind
     return types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
 
 
 def is_list(kind: Any) -> bool:
     """Whether a pyarrow type is one of the list types that are read here."""
-    pyarrow = pyarrow_module()
-    lists = (pyarrow.FixedSizeListType, pyarrow.ListType, pyarrow.LargeListType)
-    return isinstance(kind, lists)
+    types = _types()
+    return types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
 
 
 def _check_number_type(kind: Any, where: str) -> None:
-    types = pyarrow_module().types
-    if not (types.is_floating(kind) or types.is_integer(kind) or types.is_boolean(kind)):
+    if not _is_number(kind):
         raise FileFormatError(f"{where}: expected numbers, got {kind}; convert the column")
 
 

@@ -8,18 +8,18 @@ choice; `lm-eval-norm` divides it by the length of the choice, as the harness's 
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import string
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from focalcal.errors import FileFormatError
+from focalcal.formats.metadata import parse_object
 from focalcal.formats.text import read_text
 
 Table = dict[str, Any]
@@ -45,11 +45,7 @@ def read_inspect(path: Path) -> tuple[Table, dict[str, Any]]:
     return _table(path, _inspect(path))
 
 
-READERS: dict[str, Callable[[Path], tuple[Table, dict[str, Any]]]] = {
-    "lm-eval": read_lm_eval,
-    "lm-eval-norm": read_lm_eval_norm,
-    "inspect": read_inspect,
-}
+READERS = {"lm-eval": read_lm_eval, "lm-eval-norm": read_lm_eval_norm, "inspect": read_inspect}
 """By the name of the format, which the ending of a file does not tell."""
 
 
@@ -86,8 +82,8 @@ def _harness(path: Path, *, normalize: bool) -> Iterator[Question]:
             if not line.strip():
                 continue
             where = f"{file}, line {number}"
-            sample = _parsed(line, where)
-            if not isinstance(sample, dict) or "resps" not in sample or "target" not in sample:
+            sample = parse_object(line, where)
+            if "resps" not in sample or "target" not in sample:
                 raise FileFormatError(
                     f"{where}: expected a sample of lm-eval with 'resps' and 'target'; "
                     "write them with --log_samples"
@@ -110,16 +106,13 @@ def _scores(sample: dict[str, Any], where: str, normalize: bool) -> tuple[list[f
             f"{where}: expected one log-likelihood per choice, got {str(sample['resps'])[:60]}; "
             "tasks that generate text have no distribution over choices"
         ) from None
-    arguments = _arguments(sample.get("arguments"))
+    arguments, texts = _arguments(sample.get("arguments")), []
     if len(arguments) == len(scores):
         # acc_mutual_info asks for every choice once more, without the question.
-        asked = [i for i, (context, _) in enumerate(arguments) if context != ""] or range(
-            len(scores)
-        )
+        asked = [i for i, (context, _) in enumerate(arguments) if context != ""]
+        asked = asked or list(range(len(scores)))
         scores = [scores[i] for i in asked]
         texts = [arguments[i][1] for i in asked]
-    else:
-        texts = []
     if normalize:
         if not texts:
             raise FileFormatError(f"{where}: expected 'arguments', which hold the choices' texts")
@@ -172,18 +165,18 @@ def _inspect(path: Path) -> Iterator[Question]:
 
 def _logged(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     if file.suffix == ".json":
-        log = _parsed(read_text(file), str(file))
-        if not isinstance(log, dict) or "eval" not in log:
+        log = parse_object(read_text(file), str(file))
+        if "eval" not in log:
             raise FileFormatError(f"{file}: expected a log of Inspect with 'eval' and 'samples'")
         for sample in log.get("samples") or []:
             yield log["eval"].get("task", ""), sample
         return
     try:
         with zipfile.ZipFile(file) as archive:
-            header = _parsed(archive.read("header.json").decode(), f"{file}: header.json")
+            header = parse_object(archive.read("header.json").decode(), f"{file}: header.json")
             for name in sorted(archive.namelist()):
                 if name.startswith("samples/") and name.endswith(".json"):
-                    yield header["eval"]["task"], _parsed(archive.read(name).decode(), name)
+                    yield header["eval"]["task"], parse_object(archive.read(name).decode(), name)
     except (zipfile.BadZipFile, NotImplementedError, KeyError) as error:
         raise FileFormatError(
             f"{file} is not a readable log of Inspect ({error}); "
@@ -237,10 +230,3 @@ def _files(path: Path, *patterns: str) -> list[Path]:
     if not found:
         raise FileFormatError(f"{path}: expected files {' or '.join(patterns)}, found none")
     return found
-
-
-def _parsed(text: str, where: str) -> Any:
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        raise FileFormatError(f"{where}: expected JSON ({error})") from error

@@ -1,4 +1,4 @@
-"""What a file says about its columns, as JSON under the name `focalcal`."""
+"""JSON in files: what a file says about its columns is JSON under the name `focalcal`."""
 
 from __future__ import annotations
 
@@ -11,14 +11,17 @@ from focalcal.errors import FileFormatError
 METADATA = "focalcal"
 
 
-def parse_metadata(text: str, path: Path) -> dict[str, Any]:
-    """The metadata of a file: task, class_names, provenance; FileFormatError if it is damaged."""
+def parse_object(text: str, where: str) -> dict[str, Any]:
+    """A JSON object; anything else is a FileFormatError."""
     try:
-        metadata = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise FileFormatError(f"{path}: the focalcal metadata is not JSON ({error})") from error
-    if not isinstance(metadata, dict):
-        raise FileFormatError(
-            f"{path}: expected focalcal metadata to be an object, got {metadata!r}"
-        )
-    return metadata
+        found = json.loads(text)
+    except ValueError as error:
+        raise FileFormatError(f"{where} is not JSON ({error})") from error
+    if not isinstance(found, dict):
+        raise FileFormatError(f"{where}: expected a JSON object, got {type(found).__name__}")
+    return found
+
+
+def parse_metadata(text: str, path: Path) -> dict[str, Any]:
+    """The metadata of a file: task, class_names, provenance."""
+    return parse_object(text, f"{path}: the focalcal metadata")

@@ -19,6 +19,7 @@ from typing import IO, Any
 import numpy as np
 
 from focalcal.errors import FileFormatError
+from focalcal.formats.metadata import parse_object
 
 Table = dict[str, Any]
 
@@ -87,15 +88,7 @@ def read_jsonl(path: Path) -> tuple[Table, dict[str, Any]]:
     for i, line in enumerate(read_text(path).splitlines()):
         if not line.strip():
             continue
-        try:
-            row = json.loads(line)
-        except ValueError as error:
-            raise FileFormatError(f"{path}: line {i + 1} is not JSON ({error})") from error
-        if not isinstance(row, dict):
-            raise FileFormatError(
-                f"{path}: expected an object in line {i + 1}, got {type(row).__name__}"
-            )
-        rows.append(_flat(row))
+        rows.append(_flat(parse_object(line, f"{path}: line {i + 1}")))
     if not rows:
         raise FileFormatError(f"{path} has no rows; write predictions to it first")
     names = dict.fromkeys(name for row in rows for name in row)

@@ -5,42 +5,39 @@ from __future__ import annotations
 import dataclasses
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from focalcal import bins as _bins
-from focalcal import calibrators, metrics
+from focalcal import calibrators, decisions, metrics
 from focalcal._arrays import to_numpy
 from focalcal.calibrators import Calibrator, persistence
 from focalcal.errors import FitWarning, InputError
-from focalcal.figures import accuracy_interval
+from focalcal.metrics import SlicedEvaluation
+from focalcal.predictions import Predictions
 from focalcal.provenance import provenance
-from focalcal.report import answers, sentences
+from focalcal.report import sentences
 from focalcal.report.data import (
-    Curve,
     MethodResult,
+    ModelDifference,
     ModelReport,
     PredictionFile,
     ReportData,
-    Stops,
-    View,
-    WrongSample,
 )
 from focalcal.report.landscape import landscape
 from focalcal.report.models import Model, binary_models, digest
 from focalcal.report.selection import choose
+from focalcal.report.views import view, wrong_samples
 
-FINE_BINS = 20
-CURVE_POINTS = 200
-SHOWN_WRONG = 15
-STOPS = np.round(np.arange(0, 101) / 100, 2)
 MANY_CLASSES = 200
 _QUADRATIC = ("matrix", "dirichlet", "structured-matrix")
 """Methods with a parameter per pair of classes: left out by default where classes are many."""
 _NOT_ROWS = ("auto", "prior-correction")
 """An average of the others, and a correction that needs another class distribution."""
+
+TARGETS = (0.9, 0.95, 0.98, 0.99, 0.995)
+"""Accuracies that the page offers for what is decided alone."""
 
 Progress = Callable[[float], None]
 
@@ -57,6 +54,12 @@ class Settings:
     seed: int = 0
     floor: float | None = None
     by: tuple[str, ...] = ()
+
+    @property
+    def measuring(self) -> dict[str, Any]:
+        """What `metrics.evaluate`, `evaluate_by` and `compare` take."""
+        names = ("bins", "resamples", "level", "seed")
+        return {name: getattr(self, name) for name in names}
 
 
 def default_methods(n_classes: int) -> tuple[str, ...]:
@@ -112,7 +115,7 @@ def report(
     return ReportData(
         title=" / ".join(names) if len(names) < 4 else f"{len(names)} models",
         models=tuple(done),
-        differences=answers.differences(models, done, outputs, settings),
+        differences=_differences(models, done, outputs, settings),
         headline=verdict if several_labels else sentences.headline(done),
         verdict=verdict,
         bins=settings.bins,
@@ -129,74 +132,49 @@ def _model_report(
 ) -> tuple[ModelReport, np.ndarray]:
     """Everything about one model, and its test probabilities after calibration."""
     val, test = model.val, model.test
-    _check(model)
+    for role, part in (("validation", val), ("test", test)):
+        if part.labels is None:
+            raise InputError(f"{model.name}: expected labels in the {role} set, got none")
     methods = _methods(settings.methods, val.n_classes)
     z, y = val.as_logits(settings.floor), val.labels
     z_test, labels = test.as_logits(settings.floor), to_numpy(test.labels)
 
     progress(0.0)
     choice = choose(methods, z, y, settings.folds)
-    results, fitted = [], {}
+    results, fitted = {}, {}
     for i, method in enumerate(methods):
         progress(0.3 + 0.6 * i / len(methods))
-        result, calibrator = _measure(method, z, y, z_test, labels, settings)
-        results.append(dataclasses.replace(result, validation_nll=choice.scores.get(method)))
-        fitted[method] = calibrator
-    chosen = choice.method
+        result, fitted[method] = _measure(method, z, y, z_test, labels, settings)
+        results[method] = dataclasses.replace(result, validation_nll=choice.scores.get(method))
 
     progress(0.9)
-    by_name = {r.method: r for r in results}
-    probs = {m: to_numpy(fitted[m].predict_proba(z_test)) for m in ("identity", chosen)}
-    before, after = (_view(by_name[m], labels, probs[m], settings) for m in ("identity", chosen))
+    before, after = (to_numpy(fitted[m].predict_proba(z_test)) for m in ("identity", choice.method))
     class_names = val.class_names or test.class_names or tuple(map(str, range(val.n_classes)))
+    if val.class_names:
+        fitted[choice.method].class_names_ = val.class_names
+    confidence, wrong = after.max(axis=1), after.argmax(axis=1) != labels
     out = ModelReport(
         name=model.name,
         n_classes=val.n_classes,
         class_names=class_names,
         sources=_sources(model),
-        methods=tuple(results),
-        chosen=chosen,
+        methods=tuple(results.values()),
+        chosen=choice.method,
         folds=settings.folds,
-        before=before,
-        after=after,
-        landscape=landscape(z, y, settings.bins, _gamma_and_temperature(fitted)),
-        wrong=_wrong(labels, probs["identity"], probs[chosen], class_names),
-        calibrator=persistence.to_dict(_named(fitted[chosen], val.class_names)),
-        thresholds=answers.thresholds(labels, probs[chosen], settings.level),
-        slices=answers.slices(test, labels, probs[chosen], settings),
+        before=view(results["identity"], labels, before),
+        after=view(results[choice.method], labels, after),
+        landscape=landscape(z, y, settings.bins, fitted.get("focal-temperature")),
+        wrong=wrong_samples(labels, before, after, class_names),
+        calibrator=persistence.to_dict(fitted[choice.method]),
+        thresholds=tuple(
+            decisions.choose(confidence, wrong, "target_accuracy", value, settings.level)
+            for value in TARGETS
+        ),
+        slices=_slices(test, labels, after, settings),
         verdict="",
         warnings=_warnings(model),
     )
-    return dataclasses.replace(out, verdict=sentences.verdict(out)), probs[chosen]
-
-
-def _named(calibrator: Calibrator, names: tuple[str, ...] | None) -> Calibrator:
-    if names:
-        calibrator.class_names_ = names
-    return calibrator
-
-
-def _warnings(model: Model) -> tuple[str, ...]:
-    """What a reader must know before believing the numbers."""
-    parts = (model.val, model.test)
-    a, b = (to_numpy(p.logits if p.logits is not None else p.probs) for p in parts)
-    if a.shape != b.shape or not bool((a == b).all()):
-        return ()
-    return (
-        f"{model.name}: validation and test predictions are the same; the calibrators were "
-        "measured on what they were fitted on, and look better than they are",
-    )
-
-
-def _gamma_and_temperature(fitted: Mapping[str, Calibrator]) -> tuple[float, float] | None:
-    found = fitted.get("focal-temperature")
-    return None if found is None else (float(found.gamma_), float(found.temperature_))
-
-
-def _check(model: Model) -> None:
-    for role, part in (("validation", model.val), ("test", model.test)):
-        if part.labels is None:
-            raise InputError(f"{model.name}: expected labels in the {role} set, got none")
+    return dataclasses.replace(out, verdict=sentences.verdict(out)), after
 
 
 def _methods(wanted: Sequence[str] | None, n_classes: int) -> tuple[str, ...]:
@@ -222,22 +200,14 @@ def _measure(
         warnings.simplefilter("ignore", FitWarning)
         calibrator.fit(z, y)
     seconds = time.perf_counter() - started
-    evaluation = metrics.evaluate(
-        labels,
-        to_numpy(calibrator.predict_proba(z_test)),
-        bins=settings.bins,
-        resamples=settings.resamples,
-        level=settings.level,
-        seed=settings.seed,
-    )
+    probs = to_numpy(calibrator.predict_proba(z_test))
     result = MethodResult(
         method=method,
-        name=method,
         summary=calibrator.summary,
         preserves_accuracy=calibrator.preserves_accuracy,
         parameters=_parameters(calibrator),
         validation_nll=None,
-        evaluation=evaluation,
+        evaluation=metrics.evaluate(labels, probs, **settings.measuring),
         seconds=seconds,
         notes=calibrator.diagnostics_.warnings,
     )
@@ -246,63 +216,46 @@ def _measure(
 
 def _parameters(calibrator: Calibrator) -> dict[str, float]:
     """Fitted numbers that stand alone, such as γ and T; arrays are in the saved file."""
-    found = {}
-    for name in calibrator.state:
-        value = getattr(calibrator, name)
-        if np.ndim(value) == 0 and not isinstance(value, str):
-            found[name.rstrip("_")] = float(value)
-    return found
+    found = {name.rstrip("_"): getattr(calibrator, name) for name in calibrator.state}
+    return {k: float(v) for k, v in found.items() if np.ndim(v) == 0 and not isinstance(v, str)}
 
 
-def _view(result: MethodResult, labels: np.ndarray, probs: np.ndarray, settings: Settings) -> View:
-    classes = _bins.bin_columns(labels, probs, _bins.equal_width_edges(settings.bins))
-    curve = metrics.risk_coverage(labels, probs)
-    low, high = accuracy_interval(result.evaluation.reliability, settings.level)
-    return View(
-        method=result.method,
-        name=result.name,
-        evaluation=result.evaluation,
-        accuracy_low=low,
-        accuracy_high=high,
-        confidence=metrics.reliability(labels, probs, bins=FINE_BINS),
-        classes=classes,
-        class_ece=_bins.mean_gap(classes),
-        curve=_thinned(curve),
-        stops=_stops(curve),
+def _slices(
+    test: Predictions, labels: np.ndarray, probs: np.ndarray, settings: Settings
+) -> SlicedEvaluation | None:
+    if not settings.by:
+        return None
+    columns = {name: test.column(name) for name in settings.by}
+    return metrics.evaluate_by(labels, probs, by=columns, **settings.measuring)
+
+
+def _differences(
+    models: Sequence[Model],
+    done: Sequence[ModelReport],
+    outputs: Sequence[np.ndarray],
+    settings: Settings,
+) -> tuple[ModelDifference, ...]:
+    """Each model after calibration against the one of lowest NLL, on the same samples."""
+    best = min(range(len(done)), key=lambda i: done[i].after.evaluation["nll"].value)
+    labels = [to_numpy(model.test.labels) for model in models]
+    return tuple(
+        ModelDifference(
+            first=done[i].name,
+            second=done[best].name,
+            comparison=metrics.compare(labels[i], outputs[i], outputs[best], **settings.measuring),
+        )
+        for i in range(len(done))
+        if i != best and np.array_equal(labels[i], labels[best])
     )
 
 
-def _thinned(curve: metrics.RiskCoverage) -> Curve:
-    at = np.searchsorted(curve.coverage, np.linspace(0, 1, CURVE_POINTS))
-    at = np.unique(np.minimum(at, len(curve.coverage) - 1))
-    return Curve(curve.threshold[at], curve.coverage[at], curve.risk[at], curve.area)
-
-
-def _stops(curve: metrics.RiskCoverage) -> Stops:
-    """Coverage and risk of the samples at or above each fixed threshold."""
-    kept = np.searchsorted(-curve.threshold, -STOPS, side="right")
-    coverage = np.concatenate([[0.0], curve.coverage])[kept]
-    risk = np.concatenate([[np.nan], curve.risk])[kept]
-    return Stops(STOPS, coverage, risk)
-
-
-def _wrong(
-    labels: np.ndarray, before: np.ndarray, after: np.ndarray, names: Sequence[str]
-) -> tuple[WrongSample, ...]:
-    """The wrong predictions of greatest calibrated confidence."""
-    predicted, confidence = after.argmax(axis=1), after.max(axis=1)
-    rows = np.flatnonzero(predicted != labels)
-    rows = rows[np.argsort(-confidence[rows], kind="stable")][:SHOWN_WRONG]
-    return tuple(
-        WrongSample(
-            row=int(i),
-            predicted=names[predicted[i]],
-            true=names[labels[i]],
-            confidence_before=float(before[i].max()),
-            confidence_after=float(confidence[i]),
-            true_class_probability=float(after[i, labels[i]]),
-        )
-        for i in rows
+def _warnings(model: Model) -> tuple[str, ...]:
+    """What a reader must know before believing the numbers."""
+    if not np.array_equal(*(to_numpy(part.probabilities()) for part in (model.val, model.test))):
+        return ()
+    return (
+        f"{model.name}: validation and test predictions are the same; the calibrators were "
+        "measured on what they were fitted on, and look better than they are",
     )
 
 

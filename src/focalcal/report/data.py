@@ -23,7 +23,6 @@ class MethodResult:
     """
 
     method: str
-    name: str
     summary: str
     preserves_accuracy: bool
     parameters: dict[str, float]
@@ -65,7 +64,6 @@ class View:
     """
 
     method: str
-    name: str
     evaluation: Evaluation
     accuracy_low: np.ndarray
     accuracy_high: np.ndarray

@@ -7,11 +7,15 @@ dark theme.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from focalcal.metrics import Estimate
 from focalcal.metrics.summary import plain
+
+LEGEND = {"orientation": "h", "y": 1.02, "yanchor": "bottom"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,8 +31,8 @@ class Figure:
     text: str
     traces: list[dict[str, Any]]
     layout: dict[str, Any]
-    header: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
+    header: tuple[str, ...] = ()
+    rows: tuple[tuple[str, ...], ...] = ()
     height: int = 360
     choices: tuple[tuple[str, list[dict[str, Any]]], ...] = ()
     slides: bool = False
@@ -39,15 +43,11 @@ class Figure:
         return _rounded(
             {
                 "traces": self.traces,
-                "layout": self.layout,
+                "layout": {"legend": LEGEND} | self.layout,
                 "height": self.height,
                 "choices": [traces for _, traces in self.choices],
             }
         )
-
-
-def axis(title: str, **more: Any) -> dict[str, Any]:
-    return {"title": {"text": title}, **more}
 
 
 def _rounded(x: Any) -> Any:
@@ -60,6 +60,15 @@ def _rounded(x: Any) -> Any:
     return plain(x)
 
 
+def axis(title: str, **more: Any) -> dict[str, Any]:
+    return {"title": {"text": title}, **more}
+
+
+def percent_axis(title: str, **more: Any) -> dict[str, Any]:
+    """An axis from 0 to 1, in per cent."""
+    return axis(title, range=[0, 1.01], tickformat=".0%", **more)
+
+
 def label(name: str, k: int, longest: int = 24) -> str:
     """A name as an axis label: Plotly reads a little HTML, so it must hold none."""
     name = name if len(name) <= longest else f"{name[: longest - 4]}… ({k})"
@@ -68,12 +77,39 @@ def label(name: str, k: int, longest: int = 24) -> str:
 
 def line(x: Any, y: Any, name: str, colour: str, **more: Any) -> dict[str, Any]:
     """A line; `more` are further settings of the trace."""
+    stroke = {"color": colour, "width": 2.5} | more.pop("line", {})
+    trace = {"type": "scatter", "mode": "lines", "x": x, "y": y, "name": name, "line": stroke}
+    return trace | more
+
+
+def points(x: Any, y: Any, name: str, colour: Any, **more: Any) -> dict[str, Any]:
+    """Markers; `more` are further settings of the trace."""
+    marker = {"color": colour, "size": 11} | more.pop("marker", {})
+    trace = {"type": "scatter", "mode": "markers", "x": x, "y": y, "name": name, "marker": marker}
+    return trace | more
+
+
+def band(x: Sequence[Any], low: Any, high: Any, colour: str) -> dict[str, Any]:
+    """The area between two curves."""
     return {
         "type": "scatter",
         "mode": "lines",
-        "x": x,
-        "y": y,
-        "name": name,
-        "line": {"color": colour, "width": 2.5} | more.pop("line", {}),
-        **more,
+        "x": [*x, *reversed(x)],
+        "y": [*high, *reversed(low)],
+        "fill": "toself",
+        "fillcolor": f"{colour}-band",
+        "line": {"width": 0},
+        "hoverinfo": "skip",
+        "showlegend": False,
+    }
+
+
+def error_bars(estimates: Sequence[Estimate], colour: str, scale: float = 100) -> dict[str, Any]:
+    """Intervals of estimates, as Plotly's `error_x` or `error_y`."""
+    return {
+        "type": "data",
+        "symmetric": False,
+        "array": [scale * (e.high - e.value) for e in estimates],
+        "arrayminus": [scale * (e.value - e.low) for e in estimates],
+        "color": colour,
     }

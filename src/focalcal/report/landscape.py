@@ -8,6 +8,7 @@ import numpy as np
 
 from focalcal._arrays import to_numpy, two_columns
 from focalcal._checks import check_labels, check_logits
+from focalcal.calibrators import Calibrator
 from focalcal.calibrators._grid import TopScores, grid_search, line_search
 from focalcal.calibrators.base import FitData
 from focalcal.calibrators.focal import GAMMAS, TEMPERATURES
@@ -21,11 +22,11 @@ MAX_ROWS = 20_000
 
 
 def landscape(
-    logits: Any, labels: Any, bins: int = 15, lowest_nll: tuple[float, float] | None = None
+    logits: Any, labels: Any, bins: int = 15, fitted: Calibrator | None = None
 ) -> Landscape:
     """Equal-mass ECE over γ and T, with what the searches over the grid and the line find.
 
-    lowest_nll: (γ, T) of focal temperature scaling fitted by NLL, to show beside them.
+    fitted: focal temperature scaling fitted by NLL, to show beside them.
     """
     z = two_columns(check_logits(to_numpy(logits)))
     y = to_numpy(check_labels(labels, len(z), z.shape[1], name="labels"))
@@ -48,7 +49,7 @@ def landscape(
         grid_gammas=np.asarray(GAMMAS),
         grid=(grid.gamma, grid.temperature),
         line=(line.gamma, line.temperature),
-        lowest_nll=lowest_nll,
+        lowest_nll=fitted and (float(fitted.gamma_), float(fitted.temperature_)),
         offset=ends[0].temperature - slope * ANCHORS[0],
         slope=slope,
     )

@@ -31,7 +31,7 @@ def _model(report: ReportData, model: ModelReport) -> list[str]:
     header = ("calibrator", *map(_rows.title, _rows.columns()), "validation NLL")
     rows = []
     for r in sorted(model.methods, key=lambda r: r.evaluation["nll"].value):
-        cells = [f"**{r.name}** (chosen)" if r.method == model.chosen else r.name]
+        cells = [f"**{r.method}** (chosen)" if r.method == model.chosen else r.method]
         for m in _rows.columns():
             e = r.evaluation[m.name]
             value, interval = _rows.value(m, e), _rows.interval(m, e)
@@ -55,8 +55,8 @@ def _model(report: ReportData, model: ModelReport) -> list[str]:
         *(f"**Warning: {_text(text)}.**" for text in model.warnings),
         f"{sizes}; {model.n_classes} classes; {100 * report.level:g} % intervals.",
         _table(header, rows),
-        f"- {_text(reliability_text(model.before.evaluation, model.before.name))}",
-        f"- {_text(reliability_text(model.after.evaluation, model.after.name))}",
+        f"- {_text(reliability_text(model.before))}",
+        f"- {_text(reliability_text(model.after))}",
         f"- {_text(classwise_text(model))}",
         f"- {_text(right_wrong_text(model))}",
         f"- {_text(risk_coverage_text(model))}",

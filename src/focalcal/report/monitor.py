@@ -9,7 +9,7 @@ from focalcal import __version__
 from focalcal.metrics.declare import METRICS
 from focalcal.metrics.monitoring import TESTS, Monitor
 from focalcal.report import page
-from focalcal.report.figure import Figure, axis, line
+from focalcal.report.figure import Figure, axis, band, error_bars, line, points
 
 COLOURS = ("@before", "@after", "@third")
 
@@ -50,24 +50,18 @@ def accuracy(monitor: Monitor) -> Figure:
     names, results = _names(monitor), monitor.results
     expected = [r.expected_accuracy for r in results]
     known = [(name, r.accuracy) for name, r in zip(names, results) if r.accuracy]
+    measured = [a for _, a in known]
     traces = [
-        _band(names, [100 * e.low for e in expected], [100 * e.high for e in expected]),
+        band(names, [100 * e.low for e in expected], [100 * e.high for e in expected], "@after"),
         line(names, [100 * e.value for e in expected], "expected", "@after"),
-        {
-            "type": "scatter",
-            "mode": "markers",
-            "name": "measured",
-            "x": [name for name, _ in known],
-            "y": [100 * a.value for _, a in known],
-            "error_y": {
-                "type": "data",
-                "symmetric": False,
-                "array": [100 * (a.high - a.value) for _, a in known],
-                "arrayminus": [100 * (a.value - a.low) for _, a in known],
-                "color": "@before",
-            },
-            "marker": {"color": "@before", "size": 8},
-        },
+        points(
+            [name for name, _ in known],
+            [100 * a.value for a in measured],
+            "measured",
+            "@before",
+            marker={"size": 8},
+            error_y=error_bars(measured, "@before"),
+        ),
     ]
     return Figure(
         id="fig-accuracy",
@@ -161,21 +155,4 @@ def _scaled(value: float | None, scale: float) -> float:
 
 
 def _layout(title: str, **more: Any) -> dict[str, Any]:
-    return {
-        "xaxis": {"type": "category", "automargin": True},
-        "yaxis": axis(title, **more),
-        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom"},
-    }
-
-
-def _band(x: list[str], low: list[float], high: list[float]) -> dict[str, Any]:
-    return {
-        "type": "scatter",
-        "x": [*x, *reversed(x)],
-        "y": [*high, *reversed(low)],
-        "fill": "toself",
-        "fillcolor": "@after-band",
-        "line": {"width": 0},
-        "hoverinfo": "skip",
-        "showlegend": False,
-    }
+    return {"xaxis": {"type": "category"}, "yaxis": axis(title, **more)}

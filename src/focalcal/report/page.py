@@ -41,6 +41,11 @@ def _environment() -> jinja2.Environment:
     return environment
 
 
+def fill(name: str, **values: Any) -> str:
+    """A template of `assets/`, filled in."""
+    return _environment().get_template(name).render(**values)
+
+
 def piece(name: str, *values: Any, **options: Any) -> Markup:
     """A piece of `assets/pieces.html`, filled in."""
     return getattr(_environment().get_template("pieces.html").module, name)(*values, **options)
@@ -58,21 +63,18 @@ def frame(
     """The whole page; `title`, `lead`, `foot` and the links' labels are text, `body` is HTML."""
     from plotly.offline import get_plotlyjs
 
-    return (
-        _environment()
-        .get_template("page.html")
-        .render(
-            version=__version__,
-            title=title,
-            lead=lead,
-            foot=foot,
-            links=list(links),
-            body=Markup(body),
-            figures=script_json({f.id: f.spec() for f in figures}),
-            style=Markup(asset("style.css")),
-            plotly=Markup(get_plotlyjs()),
-            script=Markup(asset("page.js")),
-        )
+    return fill(
+        "page.html",
+        version=__version__,
+        title=title,
+        lead=lead,
+        foot=foot,
+        links=list(links),
+        body=Markup(body),
+        figures=script_json({f.id: f.spec() for f in figures}),
+        style=Markup(asset("style.css")),
+        plotly=Markup(get_plotlyjs()),
+        script=Markup(asset("page.js")),
     )
 
 
@@ -85,49 +87,15 @@ def paragraph(text: str) -> Markup:
     return piece("paragraph", text)
 
 
-def table(
-    caption: str, header: Sequence[str], rows: Iterable[Sequence[str]], *, wide: bool = False
-) -> Markup:
+def table(caption: str, header: Sequence[str], rows: Iterable[Sequence[str]]) -> Markup:
     """A plain table of text; the first cell of a row is its header. It scrolls when too wide."""
-    return piece("table", caption, header, list(rows), wide)
+    return piece("table", caption, header, list(rows))
 
 
-def scroll(content: str, label: str) -> Markup:
-    """A region that scrolls sideways, by keyboard too; its content is HTML."""
-    return piece("scroll", Markup(content), label)
+def pair(made: Sequence[Figure], drawn: list[Figure], *, label: str = "Show") -> Markup:
+    """Figures side by side where there is room; they are added to `drawn`.
 
-
-def figure(f: Figure, *, label: str | None = None) -> Markup:
-    """A figure with its sentence, and its numbers as a table for those who want or need them.
-
-    label: that of the control which picks among its choices, a list or a slider.
+    label: that of the control which picks among a figure's choices, a list or a slider.
     """
-    return piece("figure", f, label or "Show")
-
-
-def pair(made: Sequence[Figure], drawn: list[Figure], *, label: str | None = None) -> Markup:
-    """Figures side by side where there is room; they are added to `drawn`."""
     drawn += made
-    return piece("pair", [figure(f, label=label) for f in made])
-
-
-def slider(
-    id: str,
-    label: str,
-    lines: Sequence[str],
-    at: int,
-    choices: Sequence[tuple[str, int, str]] = (),
-) -> Markup:
-    """A slider that says one of the given lines at each of its positions.
-
-    choices: (goal, position, what holds there), for a "choose for me" that moves the slider.
-    """
-    return piece("slider", id, label, list(lines), at, list(choices))
-
-
-def definitions(pairs: Iterable[tuple[str, Any]]) -> Markup:
-    return piece("definitions", list(pairs))
-
-
-def code(text: str) -> Markup:
-    return piece("code", text)
+    return piece("pair", [piece("figure", f, label) for f in made])

@@ -16,15 +16,19 @@ def title(m: Metric) -> str:
     return f"{m.title}, %" if m.unit == "%" else m.title
 
 
+def number(m: Metric, x: float) -> str:
+    return m.text(x).removesuffix(" %").replace("-", "−")
+
+
 def value(m: Metric, e: Estimate) -> str:
-    return m.text(e.value).removesuffix(" %")
+    return number(m, e.value)
 
 
 def interval(m: Metric, e: Estimate) -> str:
     """Its interval, empty if it has none."""
     if e.low != e.low:
         return ""
-    return " – ".join(m.text(end).removesuffix(" %") for end in (e.low, e.high))
+    return " – ".join(number(m, end) for end in (e.low, e.high))
 
 
 def best(model: ModelReport, m: Metric) -> float | None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from focalcal.metrics import Estimate, Evaluation
+from focalcal.metrics import Estimate, Evaluation, SlicedEvaluation
 
 if TYPE_CHECKING:
-    from focalcal.report.data import ModelReport
+    from focalcal.report.data import ModelReport, View
 
 
 def percent(x: float, digits: int = 2) -> str:
@@ -52,7 +52,7 @@ def verdict(model: ModelReport) -> str:
         )
     verb = "brings" if second.value < first.value else "leaves"
     return (
-        f"{found}; {model.after.name} {verb} ECE from {percent(first.value)} to "
+        f"{found}; {model.chosen} {verb} ECE from {percent(first.value)} to "
         f"{percent(second.value)} {interval(second)} and NLL from {before['nll'].value:.4f} to "
         f"{after['nll'].value:.4f}; {accuracy_change(before, after)}."
     )
@@ -85,7 +85,7 @@ def headline(models: Sequence[ModelReport]) -> str:
     found = direction(model.before.evaluation)
     if model.chosen == model.before.method:
         return f"{found}; no calibrator is clearly better than none."
-    return f"{found}; {model.after.name}: ECE {percent(before)} → {percent(after)}."
+    return f"{found}; {model.chosen}: ECE {percent(before)} → {percent(after)}."
 
 
 def labels_verdict(labels: Sequence[ModelReport]) -> str:
@@ -104,13 +104,13 @@ def labels_verdict(labels: Sequence[ModelReport]) -> str:
     )
 
 
-def reliability_text(evaluation: Evaluation, name: str) -> str:
-    b = evaluation.reliability
+def reliability_text(view: View) -> str:
+    evaluation, b = view.evaluation, view.evaluation.reliability
     filled = [i for i in range(len(b)) if b.counts[i] > 0]
     worst = max(filled, key=lambda i: abs(b.gap[i]) * b.counts[i])
     gap = 100 * evaluation["confidence_gap"].value
     return (
-        f"{name}: mean confidence minus accuracy is {gap:+.2f} points; "
+        f"{view.method}: mean confidence minus accuracy is {gap:+.2f} points; "
         f"ECE {percent(evaluation['ece'].value)} {interval(evaluation['ece'])}. "
         f"The bin that adds most is {b.edges[worst]:.2f}–{b.edges[worst + 1]:.2f} with "
         f"{b.counts[worst]:.0f} samples, confidence {percent(b.mean_confidence[worst], 1)} and "
@@ -135,7 +135,7 @@ def right_wrong_text(model: ModelReport) -> str:
         share = e["high_confidence_share"].value
         accuracy = e["high_confidence_accuracy"].value
         parts.append(
-            f"{view.name}: {percent(share, 1)} of the samples have confidence ≥ "
+            f"{view.method}: {percent(share, 1)} of the samples have confidence ≥ "
             f"{100 * e.threshold:g} % (accuracy {percent(accuracy, 1)}); "
             f"mean entropy {e['entropy_right'].value:.3f} when right, "
             f"{e['entropy_wrong'].value:.3f} when wrong."
@@ -162,3 +162,32 @@ def risk_coverage_text(model: ModelReport) -> str:
         f"Error among the most confident samples, by the share kept. Mean over all shares (AURC): "
         f"{percent(before.area, 3)} before, {percent(after.area, 3)} after."
     )
+
+
+def slices_text(result: SlicedEvaluation) -> str:
+    text = "No slice can be told from a calibrated one."
+    if (worst := result.worst) is not None:
+        text = (
+            f"Worst: {worst.name}, ECE {percent(worst.ece)} where chance alone gives "
+            f"{percent(worst.expected_ece)}."
+        )
+    few = [f"{s.name} ({s.n})" for s in result.slices if not s.enough]
+    text += f" Too few samples: {', '.join(few)}." if few else ""
+    tested = len(result.slices) - len(few)
+    return f"{text} Intervals and tests are corrected for {tested} slices."
+
+
+def choices(model: ModelReport) -> list[tuple[str, int, str]]:
+    """For "choose for me": a goal, the nearest stop of the slider, and what holds there."""
+    found = []
+    for t in model.thresholds:
+        goal = f"accuracy of at least {100 * t.value:g} %"
+        if not t.found:
+            found.append((goal, 100, f"Guarantee {t.guarantee}."))
+            continue
+        words = (
+            f"Decide alone from confidence {t.threshold:.4g}: {percent(t.decided.value, 1)} of the "
+            f"samples, {percent(t.error.value)} of them wrong. Guarantee: {t.guarantee}."
+        )
+        found.append((goal, round(100 * t.threshold), words))
+    return found

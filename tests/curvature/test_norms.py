@@ -46,6 +46,21 @@ def test_last_layer_behind_something_else(mlp):
     torch.testing.assert_close(last_layer_gradient_norms(mlp.model, focal, batches(mlp)), exact)
 
 
+@pytest.mark.parametrize("bias", [True, False])
+def test_last_layer_on_several_positions_and_calls(mlp, bias):
+    class Pooled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(5, 5, bias=bias).double()
+
+        def forward(self, x):
+            return self.layer(self.layer(torch.stack([x, x**2], 1)).tanh()).mean(1)[:, :3]
+
+    mlp.model = Pooled()
+    exact = one_by_one(mlp, list(mlp.model.parameters()))
+    torch.testing.assert_close(last_layer_gradient_norms(mlp.model, focal, batches(mlp)), exact)
+
+
 def test_all_parameters_and_inputs(problem):
     exact = one_by_one(problem, list(problem.model.parameters()))
     torch.testing.assert_close(gradient_norms(problem.model, focal, batches(problem)), exact)

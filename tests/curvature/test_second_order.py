@@ -87,15 +87,10 @@ def test_only_some_parameters():
             p.requires_grad_(True)
 
 
-@pytest.mark.parametrize("layer", ["convolution", "batch norm"])
-def test_a_third_derivative_is_refused(layer):
-    x, w = leaf(1, 1, 4, 4), leaf(1, 1, 3, 3) if layer == "convolution" else leaf(1)
+def test_a_third_derivative_of_a_convolution_is_refused():
+    x, w = leaf(1, 1, 4, 4), leaf(1, 1, 3, 3)
     with cheap_second_order():
-        if layer == "convolution":
-            y = F.conv2d(x, w)
-        else:
-            y = F.batch_norm(x, torch.zeros_like(w.detach()), torch.ones_like(w.detach()), w, w)
-        value = y.sin().sum()
+        value = F.conv2d(x, w).sin().sum()
     (first,) = torch.autograd.grad(value, w, create_graph=True)
     with pytest.raises(RuntimeError, match="third"):
         torch.autograd.grad(first.sum(), w, create_graph=True)

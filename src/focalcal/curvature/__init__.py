@@ -1,6 +1,6 @@
 """Curvature of a loss: Hessian products, trace, eigenvalues, spectral density, a penalty.
 
-Operators (`HessianOperator`, `GGNOperator`, `FisherOperator`) promise only `@`; the algorithms
+Operators (`HessianOperator`, `GGNOperator`, `FisherOperator`) provide only `@`; the algorithms
 never see a network and work on any symmetric matrix that has `shape` and `@`.
 """
 

@@ -1,4 +1,4 @@
-"""What every operator needs of a network: its loss on a batch, in eval mode, put back after."""
+"""What every operator needs of a network: its loss on a batch, in eval mode, then restored."""
 
 from __future__ import annotations
 
@@ -17,26 +17,35 @@ Batch = tuple[Any, Tensor, Tensor | None]
 
 
 def resolve_loss(loss: LossLike) -> Callable[[Tensor, Tensor], Tensor]:
-    """A loss by name with one value per sample ("ce", "fl-3", …), or any callable untouched."""
-    if not isinstance(loss, str):
-        if not callable(loss):
-            raise InputError(f"expected a loss name or a callable, got {type(loss).__name__}")
-        return loss
-    return make_loss(loss, reduction="none")
+    """A loss by name with one value per sample ("ce", "fl-3", …), or any callable unchanged."""
+    if isinstance(loss, str):
+        return make_loss(loss, reduction="none")
+    if not callable(loss):
+        raise InputError(f"expected a loss name or a callable, got {type(loss).__name__}")
+    return loss
 
 
-def weighted_loss(
-    loss: Callable[[Tensor, Tensor], Tensor], logits: Tensor, target: Tensor, weight: Tensor | None
-) -> Tensor:
-    """Σ_i w_i ℓ_i over the batch; a scalar ℓ counts as the mean of its batch."""
+def per_sample(loss: Callable, logits: Tensor, target: Tensor) -> Tensor:
+    """The loss of each sample (N,)."""
+    values = loss(logits, target)
+    if values.shape != target.shape[:1]:
+        raise InputError(
+            f"expected a loss with one value per sample ({len(target)},), "
+            f"got {tuple(values.shape)}; build it with reduction='none'"
+        )
+    return values
+
+
+def weighted_loss(loss: Callable, logits: Tensor, target: Tensor, weight: Tensor | None) -> Tensor:
+    """Σ_i w_i ℓ_i over the batch; a scalar loss is taken as the mean of its batch."""
     value = loss(logits, target)
-    if value.ndim == 0:
-        if weight is not None:
-            raise InputError(
-                "expected a loss with one value per sample, since the batches carry weights, got "
-                "a scalar; build the loss with reduction='none'"
-            )
+    if value.ndim == 0 and weight is None:
         return value * len(target)
+    if value.ndim == 0:
+        raise InputError(
+            "expected a loss with one value per sample, since the batches carry weights, got "
+            "a scalar; build the loss with reduction='none'"
+        )
     if value.shape[0] != len(target):
         raise InputError(
             f"expected a scalar loss or one value per sample ({len(target)},), "
@@ -47,38 +56,28 @@ def weighted_loss(
     return value.sum() if weight is None else (weight.to(value.dtype) * value).sum()
 
 
-def read_batches(
-    batches: Iterable, device: torch.device, non_empty: bool = True
-) -> Iterator[Batch]:
+def read_batches(batches: Iterable, device: torch.device) -> Iterator[Batch]:
     """(inputs, target, weight or None) of every batch, on `device`."""
-    count = 0
-    for count, batch in enumerate(batches, 1):  # noqa: B007 - also the count after the loop
+    empty = True
+    for batch in batches:
+        empty = False
         if not isinstance(batch, Sequence) or len(batch) not in (2, 3):
             raise InputError(
                 "expected batches of (inputs, target) or (inputs, target, weight), "
                 f"got {type(batch).__name__}"
             )
-        inputs, target, *rest = batch
-        weight = rest[0].to(device) if rest and rest[0] is not None else None
+        inputs, target, weight = (*batch, None)[:3]
         target = target.to(device)
-        if weight is not None and (weight.shape != target.shape[:1] or bool((weight < 0).any())):
-            raise InputError(
-                f"expected weights >= 0 of shape {tuple(target.shape[:1])}, "
-                f"got shape {tuple(weight.shape)}"
-            )
+        if weight is not None:
+            weight = weight.to(device)
+            if weight.shape != target.shape[:1] or bool((weight < 0).any()):
+                raise InputError(
+                    f"expected weights >= 0 of shape {tuple(target.shape[:1])}, "
+                    f"got shape {tuple(weight.shape)}"
+                )
         yield (inputs.to(device) if hasattr(inputs, "to") else inputs), target, weight
-    if not count:
+    if empty:
         raise InputError("expected at least one batch, got none")
-
-
-def check_reiterable(batches: Iterable) -> Iterable:
-    """Every product reads the data once more, so a one-shot iterator cannot serve."""
-    if iter(batches) is batches:
-        raise InputError(
-            "expected batches that can be read again and again, got a one-shot iterator; "
-            "pass a list or a DataLoader"
-        )
-    return batches
 
 
 def chosen_parameters(
@@ -105,7 +104,7 @@ def chosen_parameters(
 
 @contextlib.contextmanager
 def evaluating(model: nn.Module, chosen: Iterable[nn.Parameter]) -> Iterator[None]:
-    """Eval mode, with gradients for the chosen parameters only; every flag is put back after."""
+    """Eval mode, with gradients for the chosen parameters only; every flag is restored."""
     modes = [(module, module.training) for module in model.modules()]
     flags = [(p, p.requires_grad) for p in model.parameters()]
     kept = {id(p) for p in chosen}

@@ -1,4 +1,4 @@
-"""What the algorithms ask of a matrix: its size and its products, in float64."""
+"""What the algorithms need of a matrix: its size and its products, in float64."""
 
 from __future__ import annotations
 
@@ -52,7 +52,6 @@ def in_chunks(operator: Operator, count: int) -> list[int]:
 
 def random_signs(operator: Operator, count: int, generator: torch.Generator) -> Tensor:
     """`count` columns of ±1, shape (n, count); a column does not depend on how many follow it."""
-    rows = torch.randint(
-        0, 2, (count, size_of(operator)), generator=generator, device=generator.device
-    )
+    shape = (count, size_of(operator))
+    rows = torch.randint(0, 2, shape, generator=generator, device=generator.device)
     return (2 * rows - 1).T.to(device_of(operator), torch.float64)

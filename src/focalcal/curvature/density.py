@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -23,8 +24,8 @@ from focalcal.errors import InputError
 class SpectralDensity:
     """A spectrum of n eigenvalues: nodes and weights (probes, steps); a row of weights sums to 1.
 
-    Row by row, Σ_j w_j f(θ_j) estimates tr f(A)/n without bias for polynomials f of degree below
-    2·steps; rows are independent, so their spread gives the standard error.
+    In each row Σ_j w_j f(θ_j) is an unbiased estimate of tr f(A)/n for polynomials f of degree
+    below 2·steps; rows are independent, so their spread gives the standard error.
     """
 
     nodes: Tensor
@@ -38,9 +39,9 @@ class SpectralDensity:
         return float(values.mean()), error
 
     def at(self, grid: Tensor, width: float | None = None) -> Tensor:
-        """The density on `grid`, each node widened to a Gaussian; it integrates to one.
+        """The density on `grid`, a mixture of Gaussians that integrates to one.
 
-        `width` is the Gaussian's standard deviation, 1 % of the spectrum's range if None.
+        width: standard deviation of the Gaussians, 1 % of the range of the spectrum if None.
         """
         width = self.default_width() if width is None else width
         if not width > 0:
@@ -68,29 +69,23 @@ def spectral_density(
     generator: torch.Generator | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> SpectralDensity:
-    """Stochastic Lanczos quadrature: each probe's Lanczos matrix gives nodes and weights.
+    """Stochastic Lanczos quadrature.
 
-    For a sign vector v, the eigenvalues θ_j of its tridiagonal matrix and the squared first
-    components of the eigenvectors are the Gauss quadrature of v's spectral measure.
+    For a sign vector v, the eigenvalues θ_j of its tridiagonal Lanczos matrix and the squared
+    first components of the eigenvectors are the nodes and weights of a Gauss quadrature.
 
     Args:
         operator: anything with `shape` (n, n) and `@` for (n, k) tensors.
         probes: independent starting vectors; each costs `steps` products.
         steps: nodes per probe (at most n).
-        at_once: probes advanced together, sharing the operator's work per product; the memory is
-            at_once · steps · n float64 numbers. All of them if None.
+        at_once: probes that share each product, all if None; they need
+            at_once · steps · n float64 numbers of memory.
         generator: source of the probes; seeded with 0 if None.
         progress: called with the fraction done.
 
-    Returns:
-        A SpectralDensity.
-
-    Example:
-        >>> import torch
-        >>> from focalcal.curvature import spectral_density
-        >>> density = spectral_density(torch.diag(torch.tensor([-1.0, 0.0, 4.0])), probes=2)
-        >>> [round(x, 4) for x in density.moment(2)]
-        [5.6667, 0.0]
+    >>> density = spectral_density(torch.diag(torch.tensor([-1.0, 0.0, 4.0])), probes=2)
+    >>> [round(x, 4) for x in density.moment(2)]
+    [5.6667, 0.0]
 
     Reference: Golub & Meurant 2010; Ghorbani et al. 2019, Algorithm 1.
     """
@@ -100,25 +95,26 @@ def spectral_density(
             raise InputError(f"expected {name} >= 1, got {value}")
     generator = generator or default_generator(operator)
     steps = min(steps, n)
+
+    def report(done: int, count: int, step: int) -> None:
+        if progress is not None:
+            progress((done + count * step / steps) / probes)
+
     nodes, weights = [], []
-    for first in range(0, probes, at_once or probes):
-        count = min(at_once or probes, probes - first)
+    for done in range(0, probes, at_once or probes):
+        count = min(at_once or probes, probes - done)
         start = random_signs(operator, count, generator)
-
-        def tell(step: int, first: int = first, count: int = count) -> None:
-            if progress is not None:
-                progress((first + count * step / steps) / probes)
-
-        theta, first_components = torch.linalg.eigh(_tridiagonal(operator, start, steps, tell))
+        matrix = _tridiagonal(operator, start, steps, partial(report, done, count))
+        theta, vectors = torch.linalg.eigh(matrix)
         nodes.append(theta.cpu())
-        weights.append(first_components[:, 0, :].square().cpu())
+        weights.append(vectors[:, 0, :].square().cpu())
     return SpectralDensity(torch.cat(nodes), torch.cat(weights), n)
 
 
 def _tridiagonal(
-    operator: Operator, start: Tensor, steps: int, tell: Callable[[int], None]
+    operator: Operator, start: Tensor, steps: int, report: Callable[[int], None]
 ) -> Tensor:
-    """Lanczos matrices (k, steps, steps) of k starting columns advanced side by side.
+    """Lanczos matrices (k, steps, steps) of k starting columns.
 
     A column whose Krylov space is exhausted continues as zeros: the rest of its matrix is a
     separate zero block, which gets no weight.
@@ -130,7 +126,7 @@ def _tridiagonal(
     for j in range(steps):
         basis[j] = q
         image = multiply(operator, q)
-        tell(j + 1)
+        report(j + 1)
         matrix[:, j, j] = (q * image).sum(0)
         if j + 1 == steps:
             break

@@ -23,7 +23,7 @@ def plot_density(densities: Mapping[str, SpectralDensity], ax: Axes) -> Axes:
     width = 0.005 * (high - low) or 0.01
     grid = torch.linspace(low - margin, high + margin, 2000, dtype=torch.float64)
     for name, density in densities.items():
-        # Below one eigenvalue in a thousand times n nothing is known, so nothing is drawn.
+        # Densities below a thousandth of an eigenvalue are noise and are not drawn.
         floor = 1e-3 / (density.n * width)
         values = density.at(grid, width)
         ax.plot(grid, torch.where(values > floor, values, torch.nan), label=name, linewidth=1)

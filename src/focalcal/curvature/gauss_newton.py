@@ -1,17 +1,15 @@
-"""Gauss–Newton and Fisher matrices, as operators that promise only `@`."""
+"""Gauss–Newton and Fisher matrices, as operators that provide only `@`."""
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable
 from typing import Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.func import functional_call, jvp
 
-from focalcal.curvature._batches import LossLike, weighted_loss
+from focalcal.curvature._batches import LossLike, per_sample, weighted_loss
+from focalcal.curvature._second_order import cheap_second_order
 from focalcal.curvature.operators import BatchOperator, Reduce
 from focalcal.errors import InputError
 
@@ -22,13 +20,10 @@ class GGNOperator(BatchOperator):
     J_i is the Jacobian of the logits z. G is positive semi-definite for cross-entropy; a focal
     loss is not convex in z, so its G may have negative eigenvalues. Arguments as HessianOperator.
 
-    Example:
-        >>> import torch
-        >>> from focalcal.curvature import GGNOperator
-        >>> model = torch.nn.Linear(2, 1, bias=False)
-        >>> G = GGNOperator(model, torch.nn.functional.mse_loss, [(torch.eye(2), torch.ones(2, 1))])
-        >>> (G @ torch.tensor([1.0, 2.0])).tolist()
-        [1.0, 2.0]
+    >>> model = torch.nn.Linear(2, 1, bias=False)
+    >>> G = GGNOperator(model, torch.nn.functional.mse_loss, [(torch.eye(2), torch.ones(2, 1))])
+    >>> (G @ torch.tensor([1.0, 2.0])).tolist()
+    [1.0, 2.0]
 
     Reference: Schraudolph 2002; Martens 2020.
     """
@@ -45,27 +40,20 @@ class GGNOperator(BatchOperator):
         return [torch.autograd.grad(gradient, z, t, retain_graph=True)[0] for t in tangents]
 
     def _products(self, inputs, target, weight, probes):
-        thetas = self.parameters
-        outputs = self.model(inputs)
-        frozen = {name: p.detach() for name, p in thetas.items()}
-
-        def logits(values: dict[str, Tensor]) -> Tensor:
-            return functional_call(self.model, values, (inputs,))
-
-        with warnings.catch_warnings():
-            # torch's own forward mode warns about its own use of torch.jit when it first loads.
-            warnings.filterwarnings("ignore", "`torch.jit", DeprecationWarning)
-            tangents = [
-                jvp(logits, (frozen,), (dict(zip(frozen, probe)),))[1].detach() for probe in probes
-            ]
-        for i, curved in enumerate(self._curve(outputs, target, weight, tangents), 1):
-            yield torch.autograd.grad(
-                outputs,
-                list(thetas.values()),
-                curved,
-                retain_graph=i < len(probes),
-                allow_unused=True,
-            )
+        thetas = list(self.parameters.values())
+        with cheap_second_order():
+            outputs = self.model(inputs)
+        # Jᵀu is linear in u, so its derivative in u, applied to a probe v, is Jv.
+        u = torch.zeros_like(outputs, requires_grad=True)
+        pulled = torch.autograd.grad(outputs, thetas, u, create_graph=True, allow_unused=True)
+        used = [i for i, part in enumerate(pulled) if part is not None]
+        pulled = [pulled[i] for i in used]
+        tangents = [
+            torch.autograd.grad(pulled, u, [probe[i] for i in used], retain_graph=True)[0]
+            for probe in probes
+        ]
+        for curved in self._curve(outputs, target, weight, tangents):
+            yield torch.autograd.grad(outputs, thetas, curved, retain_graph=True, allow_unused=True)
 
 
 class FisherOperator(GGNOperator):
@@ -75,14 +63,11 @@ class FisherOperator(GGNOperator):
     which equals the Gauss–Newton matrix of cross-entropy. kind="empirical": E_(x,y) [∇ℓ ∇ℓᵀ] with
     the data's labels and the named loss; it needs one loss value per sample.
 
-    Example:
-        >>> import torch
-        >>> from focalcal.curvature import FisherOperator
-        >>> model = torch.nn.Linear(1, 2, bias=False)
-        >>> _ = torch.nn.init.zeros_(model.weight)
-        >>> data = [(torch.ones(1, 1), torch.tensor([0]))]
-        >>> (FisherOperator(model, data) @ torch.tensor([1.0, 0.0])).tolist()
-        [0.25, -0.25]
+    >>> model = torch.nn.Linear(1, 2, bias=False)
+    >>> _ = torch.nn.init.zeros_(model.weight)
+    >>> data = [(torch.ones(1, 1), torch.tensor([0]))]
+    >>> (FisherOperator(model, data) @ torch.tensor([1.0, 0.0])).tolist()
+    [0.25, -0.25]
 
     Reference: Kunstner et al. 2019 on the difference; GEO Eq. 20.
     """
@@ -106,22 +91,7 @@ class FisherOperator(GGNOperator):
                 "probabilities alone; drop `loss` or pass kind='empirical'"
             )
         self.kind = kind
-        super().__init__(
-            model, loss or _cross_entropy, batches, parameters, reduce=reduce, check=check
-        )
-
-    def block(self, names):
-        names = [names] if isinstance(names, str) else list(names)
-        loss = self.loss if self.kind == "empirical" else None
-        return FisherOperator(
-            self.model,
-            self.batches,
-            names,
-            kind=self.kind,
-            loss=loss,
-            reduce=self.reduce,
-            check=False,
-        )
+        super().__init__(model, loss or "ce", batches, parameters, reduce=reduce, check=check)
 
     def _curve(
         self, outputs: Tensor, target: Tensor, weight: Tensor | None, tangents: list[Tensor]
@@ -129,17 +99,7 @@ class FisherOperator(GGNOperator):
         if self.kind == "true":
             return super()._curve(outputs, target, weight, tangents)
         z = outputs.detach().requires_grad_()
-        losses = self.loss(z, target)
-        if losses.shape != target.shape[:1]:
-            raise InputError(
-                f"expected a loss with one value per sample ({len(target)},), "
-                f"got {tuple(losses.shape)}; build it with reduction='none'"
-            )
         # ∇ℓ_i = J_iᵀ δ_i, so the matrix between the Jacobians is w_i δ_i δ_iᵀ.
-        (delta,) = torch.autograd.grad(losses.sum(), z)
+        (delta,) = torch.autograd.grad(per_sample(self.loss, z, target).sum(), z)
         scale = 1.0 if weight is None else weight.to(z.dtype)
         return [((delta * t).sum(1) * scale)[:, None] * delta for t in tangents]
-
-
-def _cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
-    return F.cross_entropy(logits, target, reduction="none")

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from focalcal.curvature._products import (
@@ -24,9 +25,8 @@ Which = Literal["largest", "smallest", "magnitude"]
 BREAKDOWN = 1e-12
 """A new direction this short, relative to the matrix, is rounding: the space is exhausted."""
 
-
 MIN_PRODUCTS, STEADY = 20, 5
-"""Products before stopping, and looks in a row at which the residuals must be small. In a huge
+"""Products before stopping, and consecutive steps at which the residuals must be small. In a huge
 matrix a random vector is nearly an eigenvector of the bulk: its residual is small long before the
 extreme eigenvalues appear."""
 
@@ -60,10 +60,10 @@ def top_eigenvalues(
 
     Args:
         operator: anything with `shape` (n, n) and `@` for (n, b) tensors.
-        k: how many.
+        k: number of eigenvalues.
         which: "largest" (algebraic, descending), "smallest" (ascending, so negative curvature
             comes first) or "magnitude" (descending |λ|, signs kept).
-        tol: stop when each residual has been ≤ tol · the largest |λ| seen for five looks in a row,
+        tol: stop when all residuals have been ≤ tol · the largest |λ| for five steps in a row,
             after at least 20 products.
         max_products: at most this many products; the basis holds as many float64 vectors.
         block_size: vectors per product. An eigenvalue of exact multiplicity m is found m times
@@ -71,15 +71,9 @@ def top_eigenvalues(
         generator: source of the first vectors; seeded with 0 if None.
         progress: called with the fraction of `max_products` that is spent.
 
-    Returns:
-        Eigenvalues; `converged` says whether `tol` was met.
-
-    Example:
-        >>> import torch
-        >>> from focalcal.curvature import top_eigenvalues
-        >>> a = torch.diag(torch.tensor([-5.0, 1.0, 2.0]))
-        >>> [round(v, 6) for v in top_eigenvalues(a, 2, which="magnitude").values.tolist()]
-        [-5.0, 2.0]
+    >>> a = torch.diag(torch.tensor([-5.0, 1.0, 2.0]))
+    >>> [round(v, 6) for v in top_eigenvalues(a, 2, which="magnitude").values.tolist()]
+    [-5.0, 2.0]
 
     Reference: Golub & Van Loan, Matrix Computations, §10.1 and §10.3.
     """
@@ -96,31 +90,32 @@ def top_eigenvalues(
     most = min(n, max_products)
 
     basis = torch.empty(n, 0, dtype=torch.float64, device=device_of(operator))
-    projected = torch.empty(0, 0, dtype=torch.float64, device=basis.device)
-    new = _orthonormal(_normal(n, block_size, generator, basis.device), basis, 0.0, generator)[0]
+    projected = basis.new_empty(0, 0)
+    new, _ = _orthonormal(_normal(basis, block_size, generator), basis, 0.0)
     steady = 0
     while True:
-        old = basis.shape[1]
         image = multiply(operator, new)
         basis = torch.cat([basis, new], 1)
-        projected = _bordered(projected, basis.T @ image)
-        scale = float(torch.linalg.matrix_norm(projected, 2))
-        left = most - basis.shape[1]
-        new, coupling = _orthonormal(image, basis, scale, generator)
+        products, added = basis.shape[1], new.shape[1]
+        projected = F.pad(projected, (0, added, 0, added))
+        projected[-added:] = image.T @ basis  # eigh reads the lower triangle only
         values, coordinates = torch.linalg.eigh(projected)
+        scale = float(values.abs().max())
         order = _order(values, which)[:k]
         values, coordinates = values[order], coordinates[:, order]
+        new, coupling = _orthonormal(image, basis, BREAKDOWN * scale)
         # A(Qs) − λQs = (new · coupling) s_last: exact, as the basis is orthonormal to rounding.
-        residuals = (coupling @ coordinates[old:]).norm(dim=0)
+        residuals = (coupling @ coordinates[-added:]).norm(dim=0)
         if progress is not None:
-            progress(basis.shape[1] / most)
+            progress(products / most)
         met = len(values) == k and bool((residuals <= tol * scale).all())
         steady = steady + 1 if met else 0
-        whole = basis.shape[1] == n
-        converged = met and (whole or (steady >= STEADY and basis.shape[1] >= MIN_PRODUCTS))
-        if converged or left <= 0:
-            return Eigenvalues(values, residuals, basis @ coordinates, basis.shape[1], converged)
-        new = new[:, :left]
+        converged = met and (products == n or (steady >= STEADY and products >= MIN_PRODUCTS))
+        if converged or products >= most:
+            return Eigenvalues(values, residuals, basis @ coordinates, products, converged)
+        if new.shape[1] == 0:  # an invariant subspace: continue in its complement
+            new, _ = _orthonormal(_normal(basis, block_size, generator), basis, 0.0)
+        new = new[:, : most - products]
 
 
 def block_eigenvalues(
@@ -129,27 +124,20 @@ def block_eigenvalues(
     blocks: Mapping[str, slice] | None = None,
     **settings,
 ) -> dict[str, Eigenvalues]:
-    """`top_eigenvalues` of every diagonal block; `settings` are passed on to it.
+    """`top_eigenvalues` of every diagonal block.
 
-    Args:
-        operator: anything with `shape` and `@`.
-        k: how many per block (a smaller block gives all it has).
-        blocks: name → slice; the operator's own `blocks` (one per parameter) if None.
+    k: eigenvalues per block, or as many as a smaller block has; blocks: name → slice, by default
+    the operator's own `blocks`, one per parameter; settings: passed to `top_eigenvalues`.
 
-    Example:
-        >>> import torch
-        >>> from focalcal.curvature import block_eigenvalues
-        >>> a = torch.diag(torch.tensor([1.0, 2.0, 3.0]))
-        >>> tops = block_eigenvalues(a, 1, {"first": slice(0, 2), "second": slice(2, 3)})
-        >>> {name: round(t.values.item(), 6) for name, t in tops.items()}
-        {'first': 2.0, 'second': 3.0}
+    >>> a = torch.diag(torch.tensor([1.0, 2.0, 3.0]))
+    >>> tops = block_eigenvalues(a, 1, {"first": slice(0, 2), "second": slice(2, 3)})
+    >>> {name: round(t.values.item(), 6) for name, t in tops.items()}
+    {'first': 2.0, 'second': 3.0}
     """
-    size_of(operator)
+    parts = {name: DiagonalBlock(operator, s) for name, s in blocks_of(operator, blocks).items()}
     return {
         name: top_eigenvalues(part, min(k, part.shape[0]), **settings)
-        for name, part in (
-            (name, DiagonalBlock(operator, s)) for name, s in blocks_of(operator, blocks).items()
-        )
+        for name, part in parts.items()
     }
 
 
@@ -177,46 +165,23 @@ def _order(values: Tensor, which: Which) -> Tensor:
     return (values if which == "largest" else values.abs()).argsort(descending=True)
 
 
-def _bordered(inner: Tensor, columns: Tensor) -> Tensor:
-    """The projected matrix with new columns (and, by symmetry, rows)."""
-    m, b = columns.shape
-    out = columns.new_zeros(m, m)
-    out[: m - b, : m - b] = inner
-    out[:, m - b :] = columns
-    out[m - b :, :] = columns.T
-    corner = columns[m - b :]
-    out[m - b :, m - b :] = (corner + corner.T) / 2
-    return out
-
-
-def _orthonormal(
-    vectors: Tensor, basis: Tensor, scale: float, generator: torch.Generator
-) -> tuple[Tensor, Tensor]:
+def _orthonormal(vectors: Tensor, basis: Tensor, least: float) -> tuple[Tensor, Tensor]:
     """(Q, R): Q spans what `vectors` add to `basis`, and vectors = basis·(…) + Q·R.
 
-    Where nothing is left the column of Q is a random direction and its row of R is zero, so that
-    Lanczos goes on in a fresh invariant subspace.
+    Directions no longer than `least` are dropped.
     """
     rest = vectors
     for _ in range(2):  # twice is enough (Kahan, Parlett)
         rest = rest - basis @ (basis.T @ rest)
     q, r = torch.linalg.qr(rest)
-    for j in range(r.shape[0]):
-        if float(r[j, j].abs()) <= BREAKDOWN * scale:
-            r[j, :] = 0.0
-            fresh = _normal(len(q), 1, generator, q.device)
-            for _ in range(2):
-                fresh = fresh - basis @ (basis.T @ fresh)
-                others = q.clone()
-                others[:, j] = 0.0
-                fresh = fresh - others @ (others.T @ fresh)
-                fresh = fresh / fresh.norm().clamp_min(1e-300)
-            q[:, j] = fresh[:, 0]
-    return q, r
+    u, lengths, v = torch.linalg.svd(r)
+    kept = lengths > least
+    return q @ u[:, kept], lengths[kept, None] * v[kept]
 
 
-def _normal(n: int, count: int, generator: torch.Generator, device: torch.device) -> Tensor:
-    values = torch.randn(
-        count, n, generator=generator, device=generator.device, dtype=torch.float64
-    )
-    return values.T.to(device)
+def _normal(basis: Tensor, count: int, generator: torch.Generator) -> Tensor:
+    """Random vectors, at most as many as the basis lacks."""
+    n = len(basis)
+    shape = (min(count, n - basis.shape[1]), n)
+    values = torch.randn(shape, generator=generator, device=generator.device, dtype=basis.dtype)
+    return values.T.to(basis.device)

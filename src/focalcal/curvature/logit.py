@@ -21,21 +21,12 @@ from focalcal.maps.focal import gradient_factor, loss_ratio
 
 
 def focal_logit_hessian(logits: Tensor, target: Tensor, gamma: float) -> Tensor:
-    """∇²_z of each sample's focal loss.
+    """∇²_z of each sample's focal loss, (N, K, K) in float64.
 
-    Args:
-        logits: (N, K); computed in float64.
-        target: (N,) class indices.
-        gamma: γ > −1; 0 is cross-entropy.
+    logits: (N, K); target: (N,) class indices; gamma: γ > −1, 0 is cross-entropy.
 
-    Returns:
-        (N, K, K) in float64.
-
-    Example:
-        >>> import torch
-        >>> from focalcal.curvature import focal_logit_hessian
-        >>> focal_logit_hessian(torch.zeros(1, 2), torch.tensor([0]), gamma=0).tolist()
-        [[[0.25, -0.25], [-0.25, 0.25]]]
+    >>> focal_logit_hessian(torch.zeros(1, 2), torch.tensor([0]), gamma=0).tolist()
+    [[[0.25, -0.25], [-0.25, 0.25]]]
 
     Reference: GEO Eq. 28 with the gradient factor of IE Prop. 1.
     """
@@ -56,7 +47,7 @@ def focal_logit_hessian(logits: Tensor, target: Tensor, gamma: float) -> Tensor:
     # −ln p from whichever of the two is exact: log1p near p = 1, the log-softmax elsewhere.
     minus_log_p = torch.where(rest < 0.5, -torch.log1p(-rest.clamp_max(0.5)), -log_p)
     r = torch.where(rest > 0, p * minus_log_p / safe, 1.0)
-    # Both matrices vanish with 1 − p; dividing that out first, nothing overflows at p → 1.
+    # Both matrices vanish with 1 − p; it is divided out first so that nothing overflows at p → 1.
     u = (q - y.double()) / safe[:, None]
     softmax_hessian = (torch.diag_embed(q) - q[:, :, None] * q[:, None, :]) / safe[:, None, None]
     scale = rest ** (gamma + 1)
@@ -69,14 +60,11 @@ def focal_logit_hessian(logits: Tensor, target: Tensor, gamma: float) -> Tensor:
 def binary_logit_curvature(p: Tensor, gamma: float) -> Tensor:
     """d²FL/ds² of a binary problem with p = σ(s): g·p(1−p) + γ(1−p)^(γ+1)·(2p + γpr − r).
 
-    >>> import torch
+    p: probabilities of the true class in (0, 1), any shape; gamma: γ > −1.
+
     >>> p = torch.tensor([0.27], dtype=torch.float64)
     >>> [round(binary_logit_curvature(p, gamma).item(), 3) for gamma in (0, 3)]
     [0.197, 0.57]
-
-    Args:
-        p: probabilities of the true class in (0, 1), any shape.
-        gamma: γ > −1.
 
     Reference: GEO Eq. 28, corrected.
     """

@@ -1,9 +1,9 @@
-"""Norms that go with curvature: gradients per sample, inputs' gradients, weights."""
+"""Norms that go with curvature: of gradients per sample, of input gradients, of weights."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +13,7 @@ from focalcal.curvature._batches import (
     LossLike,
     chosen_parameters,
     evaluating,
+    per_sample,
     read_batches,
     resolve_loss,
 )
@@ -34,7 +35,6 @@ class NormSummary:
 def summarise_norms(norms: Tensor) -> NormSummary:
     """Mean with its standard error, median, 95 % quantile and maximum of per-sample norms (N,).
 
-    >>> import torch
     >>> summarise_norms(torch.tensor([1.0, 2.0, 3.0])).median
     2.0
     """
@@ -51,54 +51,48 @@ def summarise_norms(norms: Tensor) -> NormSummary:
 def last_layer_gradient_norms(model: nn.Module, loss: LossLike, batches: Iterable) -> Tensor:
     """‖∂ℓ_i/∂(W, b)‖ of each sample for the last linear layer, (N,) in float64.
 
-    For logits z = Wh + b the gradient is δhᵀ and δ with δ = ∂ℓ/∂z (for the focal loss
-    δ = g(p,γ)(q − y)), so its norm is ‖δ‖·√(‖h‖² + 1) and one forward pass is enough. A layer
-    whose output is not the model's output falls back to a gradient per sample.
+    For outputs Wh + b the gradient is δhᵀ and δ with δ = ∂ℓ/∂(Wh + b), for the focal loss on the
+    logits δ = g(p,γ)(q − y). Its norm is ‖δ‖·√(‖h‖² + 1): no gradient of W is formed.
 
-    Args:
-        model: maps inputs to logits (N, K).
-        loss: a name or a callable that gives one value per sample.
-        batches: an iterable of (inputs, target).
+    model: maps inputs to logits (N, K); loss: a name or a callable that gives one value per
+    sample; batches: an iterable of (inputs, target).
 
-    Example:
-        >>> import torch
-        >>> from focalcal.curvature import last_layer_gradient_norms
-        >>> model = torch.nn.Linear(1, 2, bias=False)
-        >>> _ = torch.nn.init.zeros_(model.weight)
-        >>> ce = torch.nn.CrossEntropyLoss(reduction="none")
-        >>> norms = last_layer_gradient_norms(model, ce, [(torch.ones(1, 1), torch.tensor([0]))])
-        >>> round(norms.item(), 6)
-        0.707107
+    >>> model = torch.nn.Linear(1, 2, bias=False)
+    >>> _ = torch.nn.init.zeros_(model.weight)
+    >>> norms = last_layer_gradient_norms(model, "ce", [(torch.ones(1, 1), torch.tensor([0]))])
+    >>> round(norms.item(), 6)
+    0.707107
 
     Reference: IE Fig. 4.
     """
-    linear = [(name, m) for name, m in model.named_modules() if isinstance(m, nn.Linear)]
+    linear = [m for m in model.modules() if isinstance(m, nn.Linear)]
     if not linear:
         raise InputError("expected a model with a linear layer, got none; use gradient_norms")
-    name, layer = linear[-1]
+    layer = linear[-1]
     loss = resolve_loss(loss)
-    seen: list[tuple[Tensor, Tensor]] = []
-    handle = layer.register_forward_hook(lambda _, inputs, out: seen.append((inputs[0], out)))
-    norms: list[Tensor] = []
+    calls: list[tuple[Tensor, Tensor]] = []
+    handle = layer.register_forward_hook(lambda _, inputs, out: calls.append((inputs[0], out)))
+    norms = []
     try:
-        with evaluating(model, ()), torch.no_grad():
+        with evaluating(model, layer.parameters()):
             for inputs, target, _ in read_batches(batches, _device(model)):
-                seen.clear()
-                logits = model(inputs)
-                if len(seen) != 1 or seen[0][0].ndim != 2 or seen[0][1] is not logits:
-                    break
-                delta = _logit_gradients(loss, logits, target)
-                ones = float(layer.bias is not None)
-                hidden = seen[0][0].double().square().sum(1) + ones
-                norms.append(delta.double().norm(dim=1) * hidden.sqrt())
-            else:
-                return torch.cat(norms)
+                calls.clear()
+                value = per_sample(loss, model(inputs), target).sum()
+                deltas = torch.autograd.grad(value, [out for _, out in calls])
+                # A layer that is called more than once, or on many positions, adds up its terms.
+                delta = _positions(deltas, len(target))
+                hidden = _positions([h for h, _ in calls], len(target))
+                inner = hidden @ hidden.mT + float(layer.bias is not None)
+                squares = ((delta @ delta.mT) * inner).sum((1, 2))
+                norms.append(squares.clamp_min(0).sqrt())
     finally:
         handle.remove()
-    prefix = f"{name}." if name else ""
-    return gradient_norms(
-        model, loss, batches, [f"{prefix}{p}" for p, _ in layer.named_parameters()]
-    )
+    return torch.cat(norms)
+
+
+def _positions(parts: Sequence[Tensor], n: int) -> Tensor:
+    """Tensors whose rows belong to n samples as one, (n, positions, width) in float64."""
+    return torch.cat([x.detach().double().reshape(n, -1, x.shape[-1]) for x in parts], 1)
 
 
 def gradient_norms(
@@ -109,12 +103,9 @@ def gradient_norms(
 ) -> Tensor:
     """‖∂ℓ_i/∂θ‖ of each sample over any parameters (all by default), (N,) in float64.
 
-    >>> import torch
-    >>> from focalcal.curvature import gradient_norms
     >>> model = torch.nn.Linear(1, 2, bias=False)
     >>> _ = torch.nn.init.zeros_(model.weight)
-    >>> ce = torch.nn.CrossEntropyLoss(reduction="none")
-    >>> norms = gradient_norms(model, ce, [(torch.ones(1, 1), torch.tensor([0]))])
+    >>> norms = gradient_norms(model, "ce", [(torch.ones(1, 1), torch.tensor([0]))])
     >>> round(norms.item(), 6)
     0.707107
     """
@@ -140,12 +131,9 @@ def input_gradient_norms(model: nn.Module, loss: LossLike, batches: Iterable) ->
 
     Their maximum is an empirical lower bound on the Lipschitz constant of the loss in the input.
 
-    >>> import torch
-    >>> from focalcal.curvature import input_gradient_norms
     >>> model = torch.nn.Linear(1, 2, bias=False)
     >>> _ = torch.nn.init.constant_(model.weight, 1.0)
-    >>> ce = torch.nn.CrossEntropyLoss(reduction="none")
-    >>> input_gradient_norms(model, ce, [(torch.ones(3, 1), torch.tensor([0, 1, 0]))]).tolist()
+    >>> input_gradient_norms(model, "ce", [(torch.ones(3, 1), torch.tensor([0, 1, 0]))]).tolist()
     [0.0, 0.0, 0.0]
     """
     loss = resolve_loss(loss)
@@ -156,7 +144,7 @@ def input_gradient_norms(model: nn.Module, loss: LossLike, batches: Iterable) ->
                 raise InputError(f"expected floating point inputs, got {inputs.dtype}")
             x = inputs.detach().requires_grad_()
             # In eval mode samples do not mix, so the sum's gradient holds one row per sample.
-            (gradient,) = torch.autograd.grad(_per_sample(loss, model(x), target).sum(), x)
+            (gradient,) = torch.autograd.grad(per_sample(loss, model(x), target).sum(), x)
             norms.append(gradient.double().flatten(1).norm(dim=1))
     return torch.cat(norms)
 
@@ -164,7 +152,6 @@ def input_gradient_norms(model: nn.Module, loss: LossLike, batches: Iterable) ->
 def weight_norms(model: nn.Module) -> dict[str, float]:
     """‖θ‖ of each parameter tensor, by name.
 
-    >>> import torch
     >>> layer = torch.nn.Linear(2, 2, bias=False)
     >>> _ = torch.nn.init.constant_(layer.weight, 1.0)
     >>> weight_norms(layer)
@@ -175,20 +162,3 @@ def weight_norms(model: nn.Module) -> dict[str, float]:
 
 def _device(model: nn.Module) -> torch.device:
     return next(model.parameters()).device
-
-
-def _per_sample(loss: Callable, logits: Tensor, target: Tensor) -> Tensor:
-    values = loss(logits, target)
-    if values.shape != target.shape[:1]:
-        raise InputError(
-            f"expected a loss with one value per sample ({len(target)},), "
-            f"got {tuple(values.shape)}; build it with reduction='none'"
-        )
-    return values
-
-
-def _logit_gradients(loss: Callable, logits: Tensor, target: Tensor) -> Tensor:
-    with torch.enable_grad():
-        z = logits.detach().requires_grad_()
-        (gradient,) = torch.autograd.grad(_per_sample(loss, z, target).sum(), z)
-    return gradient

@@ -1,12 +1,13 @@
-"""Matrices of second derivatives that are never formed: they promise only `@`.
+"""Matrices of second derivatives that are never formed: they provide only `@`.
 
-Each product streams once over the batches, computes in the parameters' precision and adds up in
-float64. A block of vectors shares the recorded gradient of every batch, so a product with k
-vectors costs about 1 + 2k gradients instead of 3k.
+Each product reads the batches once, computes in the parameters' precision and sums in float64.
+A block of vectors shares the recorded gradient of every batch, so a product with k vectors costs
+about 1 + 2k gradients instead of 3k.
 """
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from typing import Self
@@ -16,7 +17,6 @@ from torch import Tensor, nn
 
 from focalcal.curvature._batches import (
     LossLike,
-    check_reiterable,
     chosen_parameters,
     evaluating,
     read_batches,
@@ -30,7 +30,7 @@ Reduce = Callable[[Tensor], Tensor]
 """Sums a float64 tensor over all processes and returns the sum."""
 
 REPEATABLE = 1e-4
-"""Largest difference of two passes' gradients, relative to the batches' gradient norms."""
+"""Largest difference between the gradients of two passes, relative to the batches' norms."""
 
 
 def sum_over_processes(values: Tensor) -> Tensor:
@@ -43,8 +43,8 @@ def sum_over_processes(values: Tensor) -> Tensor:
 class BatchOperator(ABC):
     """A symmetric (n, n) matrix of a model's loss over a data set, known by its products.
 
-    The data set's matrix is Σ_i w_i M_i / Σ_i w_i with M_i of sample i. `blocks` maps each
-    parameter's name to its slice of the flat vector, in the order of `model.named_parameters()`.
+    The matrix is Σ_i w_i M_i / Σ_i w_i, where M_i is that of sample i. `blocks` maps the name of
+    each parameter to its slice of the flat vector, in the order of `model.named_parameters()`.
     """
 
     dtype = torch.float64
@@ -61,9 +61,20 @@ class BatchOperator(ABC):
     ) -> None:
         self.model = model
         self.loss = resolve_loss(loss)
-        self.batches = check_reiterable(batches)
-        self.parameters = chosen_parameters(model, parameters)
+        if iter(batches) is batches:
+            raise InputError(
+                "expected batches that can be read again for every product, got a one-shot "
+                "iterator; pass a list or a DataLoader"
+            )
+        self.batches = batches
         self.reduce = reduce or (lambda values: values)
+        self._choose(parameters)
+        self.total_weight = self._total_weight()
+        if check:
+            self._check_repeatable()
+
+    def _choose(self, parameters: Iterable[str | Tensor] | None) -> None:
+        self.parameters = chosen_parameters(self.model, parameters)
         self.blocks: dict[str, slice] = {}
         start = 0
         for name, p in self.parameters.items():
@@ -71,9 +82,6 @@ class BatchOperator(ABC):
             start += p.numel()
         self.shape = (start, start)
         self.device = next(iter(self.parameters.values())).device
-        self.total_weight = self._total_weight()
-        if check:
-            self._check_repeatable()
 
     def __matmul__(self, vectors: Tensor) -> Tensor:
         """The product with (n,) or (n, k) vectors, in float64, of the same shape."""
@@ -97,16 +105,15 @@ class BatchOperator(ABC):
 
     def block(self, names: str | Sequence[str]) -> Self:
         """The diagonal block of the named parameters, an operator of its own."""
-        names = [names] if isinstance(names, str) else list(names)
-        return type(self)(
-            self.model, self.loss, self.batches, names, reduce=self.reduce, check=False
-        )
+        part = copy.copy(self)
+        part._choose([names] if isinstance(names, str) else names)
+        return part
 
     @abstractmethod
     def _products(
         self, inputs: Tensor, target: Tensor, weight: Tensor | None, probes: list[list[Tensor]]
     ) -> Iterable[Sequence[Tensor | None]]:
-        """For each probe, its product with the batch's *summed* matrix, as parameter tensors."""
+        """For each probe its product with the batch's *summed* matrix, by parameter; none if 0."""
 
     def _split(self, flat: Tensor) -> list[Tensor]:
         return [
@@ -144,7 +151,7 @@ class BatchOperator(ABC):
         return total, scale**0.5
 
     def _check_repeatable(self) -> None:
-        """Two passes must give one gradient: otherwise every product is of another matrix."""
+        """Two passes must give the same gradient, or each product is of another matrix."""
         first, scale = self._gradient_sums()
         second, _ = self._gradient_sums()
         if not bool(torch.isfinite(first).all()):
@@ -168,16 +175,13 @@ class HessianOperator(BatchOperator):
         batches: a re-readable iterable of (inputs, target) or (inputs, target, weight).
         parameters: names or tensors to differentiate by; all that require a gradient if None.
         reduce: sums a tensor over processes (`sum_over_processes`) when each holds its own data.
-        check: compute the gradient twice first and refuse random data or active dropout.
+        check: compute the gradient twice first, and refuse random data and active dropout.
 
-    Example:
-        >>> import torch
-        >>> from focalcal.curvature import HessianOperator
-        >>> model = torch.nn.Linear(2, 1, bias=False)
-        >>> x, y = torch.eye(2), torch.zeros(2, 1)
-        >>> H = HessianOperator(model, torch.nn.functional.mse_loss, [(x, y)])
-        >>> (H @ torch.tensor([1.0, 2.0])).tolist()
-        [1.0, 2.0]
+    >>> model = torch.nn.Linear(2, 1, bias=False)
+    >>> x, y = torch.eye(2), torch.zeros(2, 1)
+    >>> H = HessianOperator(model, torch.nn.functional.mse_loss, [(x, y)])
+    >>> (H @ torch.tensor([1.0, 2.0])).tolist()
+    [1.0, 2.0]
 
     Reference: Pearlmutter 1994; GEO §3.2.
     """
@@ -190,14 +194,8 @@ class HessianOperator(BatchOperator):
         # A gradient without a graph is constant in θ and has no second derivative.
         curved = [i for i, g in enumerate(gradients) if g is not None and g.requires_grad]
         outputs = [gradients[i] for i in curved]
-        for last, probe in zip([*[False] * (len(probes) - 1), True], probes):
-            if not curved:
-                yield [None] * len(thetas)
-                continue
+        for probe in probes if curved else ():
+            vectors = [probe[i] for i in curved]
             yield torch.autograd.grad(
-                outputs,
-                thetas,
-                [probe[i] for i in curved],
-                retain_graph=not last,
-                allow_unused=True,
+                outputs, thetas, vectors, retain_graph=True, allow_unused=True
             )

@@ -14,7 +14,7 @@ from focalcal.curvature.trace import TraceEstimate, hessian_trace
 
 @dataclasses.dataclass(frozen=True)
 class CurvatureSummary:
-    """What was asked for; the rest is None. `top` are the largest, `bottom` the smallest values."""
+    """The parts that were requested: `top` are the largest eigenvalues, `bottom` the smallest."""
 
     n: float
     n_parameters: int
@@ -63,27 +63,22 @@ def summarise_curvature(
 ) -> CurvatureSummary:
     """Trace, the `top` largest eigenvalues and the smallest one, and the density of an operator.
 
-    Args:
-        operator: a Hessian, Gauss–Newton or Fisher operator.
-        trace, top, density: what to compute; `top=0` skips the eigenvalues.
-        method, rtol, max_probes: as `hessian_trace`.
-        tol, max_products: as `top_eigenvalues`.
-        density_probes, density_steps: as `spectral_density`.
-        progress: called with the fraction done.
+    trace, top, density: what to compute; `top=0` skips the eigenvalues. method, rtol, max_probes:
+    as in `hessian_trace`; tol, max_products: as in `top_eigenvalues`; density_probes,
+    density_steps: as in `spectral_density`; progress: called with the fraction done.
 
-    Example:
-        >>> import torch
-        >>> from focalcal.curvature import HessianOperator, summarise_curvature
-        >>> model = torch.nn.Linear(2, 1, bias=False)
-        >>> data = [(torch.eye(2), torch.zeros(2, 1))]
-        >>> found = summarise_curvature(HessianOperator(model, torch.nn.functional.mse_loss, data))
-        >>> round(found.trace.value, 6), round(found.top.values.item(), 6)
-        (2.0, 1.0)
+    >>> import torch
+    >>> from focalcal.curvature import HessianOperator
+    >>> model = torch.nn.Linear(2, 1, bias=False)
+    >>> data = [(torch.eye(2), torch.zeros(2, 1))]
+    >>> found = summarise_curvature(HessianOperator(model, torch.nn.functional.mse_loss, data))
+    >>> round(found.trace.value, 6), round(found.top.values.item(), 6)
+    (2.0, 1.0)
     """
     parts = [*["trace"] * trace, *["top", "bottom"] * bool(top), *["density"] * density]
 
     def share(part: str) -> Callable[[float], None] | None:
-        """The progress of one part as that of the whole: each counts the same."""
+        """Progress of one part as progress of the whole; every part counts the same."""
         if progress is None:
             return None
         return lambda fraction: progress((parts.index(part) + fraction) / len(parts))

@@ -1,16 +1,17 @@
-"""The trace of a matrix that is known only by its products, with an honest standard error."""
+"""The trace of a matrix that is known only by its products, with its standard error."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Literal
 
 import torch
 from scipy import stats
 from torch import Tensor
 
+from focalcal._checks import check_level
 from focalcal.curvature._products import (
     Operator,
     default_generator,
@@ -23,10 +24,10 @@ from focalcal.curvature._products import (
 from focalcal.errors import InputError
 
 MIN_PROBES = 20
-"""Samples before the first look at the standard error: fewer, and stopping on it is over-bold."""
+"""Samples before the standard error is first checked; with fewer it is too unreliable."""
 
 GROWTH = 1.5
-"""Samples grow by this factor between looks: each look is one more chance to stop too early."""
+"""Samples grow by this factor between checks; each check is another chance to stop too early."""
 
 SKETCH = 12
 """Columns of Hutch++'s low-rank sketch; each costs two products."""
@@ -43,9 +44,8 @@ class TraceEstimate:
     converged: bool
 
     def interval(self, level: float = 0.95) -> tuple[float, float]:
-        """value ± t · standard error, t being Student's quantile with `samples` − 1 degrees."""
-        if not 0 < level < 1:
-            raise InputError(f"expected a level between 0 and 1, got {level}")
+        """value ± t · standard error; t is Student's quantile with `samples` − 1 degrees."""
+        check_level(level)
         if self.samples < 2:
             return -math.inf, math.inf
         half = float(stats.t.ppf(0.5 + level / 2, self.samples - 1)) * self.standard_error
@@ -61,37 +61,29 @@ def hessian_trace(
     generator: torch.Generator | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> TraceEstimate:
-    """The trace of a symmetric operator, stopped when its own standard error is small enough.
+    """The trace of a symmetric operator, from as many probes as its standard error requires.
 
     Hutchinson: mean of vᵀAv over sign vectors v. Hutch++: the exact trace on the range Q of a
     random sketch plus Hutchinson on (I − QQᵀ)A(I − QQᵀ); much better when few eigenvalues are
-    large, as they are in trained networks. Both are unbiased. The estimate is looked at after 20
-    samples and then at every half as many more, and the standard error comes from the variances of
-    the diagonal's estimates, which keeps the stated interval honest although the stopping time
-    depends on it.
+    large, as they are in trained networks. Both are unbiased. The standard error is checked after
+    20 samples and then each time their number has grown by half; it comes from the variances of
+    the estimated diagonal entries, so that intervals cover in spite of the stopping rule.
 
     Args:
         operator: anything with `shape` (n, n) and `@` for (n, k) tensors.
-        method: "hutchinson" or "hutch++".
         rtol: stop when standard_error ≤ rtol · |value|.
         max_probes: at most this many products; then `converged` is False.
         generator: source of the probes; seeded with 0 on the operator's device if None.
         progress: called with the fraction done.
 
-    Returns:
-        A TraceEstimate; its `interval()` is the 95 % interval.
-
-    Example:
-        >>> import torch
-        >>> from focalcal.curvature import hessian_trace
-        >>> estimate = hessian_trace(torch.diag(torch.tensor([1.0, 2.0, 3.0])))
-        >>> estimate.value, estimate.converged  # exact: sign vectors see a diagonal without noise
-        (6.0, True)
+    >>> estimate = hessian_trace(torch.diag(torch.tensor([1.0, 2.0, 3.0])))
+    >>> estimate.value, estimate.converged  # sign vectors are exact for diagonal matrices
+    (6.0, True)
 
     Reference: Hutchinson 1990; Meyer et al. 2021, Algorithm 1; GEO §4.
     """
     n = size_of(operator)
-    check_stopping(rtol, max_probes)
+    _check_stopping(rtol, max_probes)
     generator = generator or default_generator(operator)
     exact, basis, spent = 0.0, None, 0
     if method == "hutch++":
@@ -104,20 +96,17 @@ def hessian_trace(
 
     total = torch.zeros(n, dtype=torch.float64, device=device_of(operator))
     squares, samples = 0.0, 0
-    for target in looks(max_probes - spent):
-        for count in in_chunks(operator, target - samples):
-            probes = random_signs(operator, count, generator)
-            images = _deflated(multiply(operator, _deflated(probes, basis)), basis)
-            diagonals = probes * images
+    for target in _checkpoints(max_probes - spent):
+        for diagonals in _diagonals(operator, target - samples, generator, basis):
             total += diagonals.sum(1)
             squares += float(diagonals.square().sum())
-            samples += count
+            samples += diagonals.shape[1]
         value = exact + float(total.sum()) / samples
         error = _standard_error(total, squares, samples)
         converged = samples >= MIN_PROBES and error <= rtol * abs(value)
         estimate = TraceEstimate(value, error, spent + samples, samples, converged)
         if progress is not None:
-            # The error falls with the root of the number of probes.
+            # The error falls with the square root of the number of probes.
             reached = (rtol * value / error) ** 2 if error else 1.0
             progress(min(1.0, max(reached, estimate.probes / max_probes)))
         if converged:
@@ -125,16 +114,28 @@ def hessian_trace(
     return estimate
 
 
-def _deflated(vectors: Tensor, basis: Tensor | None) -> Tensor:
-    return vectors if basis is None else vectors - basis @ (basis.T @ vectors)
+def _diagonals(
+    operator: Operator, count: int, generator: torch.Generator, basis: Tensor | None = None
+) -> Iterator[Tensor]:
+    """v∘PAPv of `count` probes v as columns, in blocks; P projects onto the complement of `basis`.
+
+    Each column is an unbiased estimate of the diagonal.
+    """
+
+    def project(vectors: Tensor) -> Tensor:
+        return vectors if basis is None else vectors - basis @ (basis.T @ vectors)
+
+    for size in in_chunks(operator, count):
+        probes = random_signs(operator, size, generator)
+        yield probes * project(multiply(operator, project(probes)))
 
 
 def _standard_error(total: Tensor, squares: float, samples: int) -> float:
     """From the sums of d = v∘Av and of ‖d‖² over probes v.
 
-    Var(vᵀAv) = 2·Σ_{i≠j} a_ij² = 2·Σ_i Var(d_i), and the d_i's sample variances together are far
-    steadier than the variance of the few values vᵀAv: with large single eigenvalues those are
-    skewed, and stopping on their spread stops on the runs that happen to be low.
+    Var(vᵀAv) = 2·Σ_{i≠j} a_ij² = 2·Σ_i Var(d_i). The sum of the sample variances of d_i is far
+    more stable than the sample variance of vᵀAv, whose distribution is skewed by large
+    eigenvalues: a rule that stops on the latter stops on runs that happen to be low.
     """
     if samples < 2:
         return math.inf
@@ -152,35 +153,25 @@ def block_traces(
 ) -> dict[str, TraceEstimate]:
     """The trace of every diagonal block from the same probes: v_b · (Av)_b for block b.
 
-    Stops when every block's standard error is below rtol · Σ_b |trace of b|, so that the largest
-    blocks are known to `rtol` and no probe is wasted on blocks that hardly matter.
+    Stops when the standard error of every block is below rtol · Σ_b |trace of b|, so that small
+    blocks do not decide how many probes are spent.
 
-    Args:
-        operator: anything with `shape` and `@`.
-        blocks: name → slice of the vector; the operator's own `blocks` (one per parameter) if
-            None. See `group_blocks` for one block per layer.
+    blocks: name → slice of the vector, by default the operator's own `blocks`, one per parameter
+    (see `group_blocks` for one per layer); the rest as in `hessian_trace`.
 
-    Returns:
-        name → TraceEstimate.
-
-    Example:
-        >>> import torch
-        >>> from focalcal.curvature import block_traces
-        >>> a = torch.diag(torch.tensor([1.0, 2.0, 3.0]))
-        >>> traces = block_traces(a, {"first": slice(0, 2), "second": slice(2, 3)})
-        >>> {name: t.value for name, t in traces.items()}
-        {'first': 3.0, 'second': 3.0}
+    >>> a = torch.diag(torch.tensor([1.0, 2.0, 3.0]))
+    >>> traces = block_traces(a, {"first": slice(0, 2), "second": slice(2, 3)})
+    >>> {name: t.value for name, t in traces.items()}
+    {'first': 3.0, 'second': 3.0}
     """
     size_of(operator)
-    check_stopping(rtol, max_probes)
+    _check_stopping(rtol, max_probes)
     blocks = blocks_of(operator, blocks)
     generator = generator or default_generator(operator)
     values = torch.empty(len(blocks), 0, dtype=torch.float64)
-    for target in looks(max_probes):
-        for count in in_chunks(operator, target - values.shape[1]):
-            probes = random_signs(operator, count, generator)
-            pointwise = probes * multiply(operator, probes)
-            new = torch.stack([pointwise[s].sum(0) for s in blocks.values()])
+    for target in _checkpoints(max_probes):
+        for diagonals in _diagonals(operator, target - values.shape[1], generator):
+            new = torch.stack([diagonals[s].sum(0) for s in blocks.values()])
             values = torch.cat([values, new.cpu()], 1)
         scale = float(values.mean(1).abs().sum())
         samples = values.shape[1]
@@ -196,7 +187,7 @@ def block_traces(
 
 
 def group_blocks(blocks: Mapping[str, slice], depth: int | None = None) -> dict[str, slice]:
-    """One block per layer: parameters of one module, or of one module `depth` names deep.
+    """One block per module: those that own the parameters, or those `depth` names deep.
 
     >>> group_blocks({"a.weight": slice(0, 4), "a.bias": slice(4, 6), "b.weight": slice(6, 8)})
     {'a': slice(0, 6, None), 'b': slice(6, 8, None)}
@@ -220,15 +211,15 @@ def blocks_of(operator: Operator, blocks: Mapping[str, slice] | None) -> Mapping
     return blocks
 
 
-def check_stopping(rtol: float, max_probes: int) -> None:
+def _check_stopping(rtol: float, max_probes: int) -> None:
     if not rtol > 0:
         raise InputError(f"expected rtol > 0, got {rtol}")
     if max_probes < 3:
         raise InputError(f"expected max_probes >= 3, got {max_probes}")
 
 
-def looks(most: int) -> list[int]:
-    """Sample counts at which the standard error is looked at: 20, 30, 45, … and `most`."""
+def _checkpoints(most: int) -> list[int]:
+    """Sample counts at which the standard error is checked: 20, 30, 45, … and `most`."""
     counts, count = [], MIN_PROBES
     while count < most:
         counts.append(count)

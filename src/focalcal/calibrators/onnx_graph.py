@@ -6,6 +6,7 @@ shapes and dtypes come from that value, and arithmetic among constants never rea
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -34,21 +35,20 @@ class Graph:
         self.nodes.append(helper.make_node(op, inputs, [name], **attributes))
         return name
 
-    def constant(self, value: Any, dtype: Any = None) -> str:
-        value = np.ascontiguousarray(value, dtype=dtype).reshape(np.shape(value))
+    def name(self, x: OnnxArray, dtype: Any = None) -> str:
+        """The graph name of `x`, a constant if need be, cast to `dtype` if given."""
+        if x.graph is None:
+            return self._constant(x.value if dtype is None else x.value.astype(dtype))
+        if dtype is None or x.dtype == dtype:
+            return x.name
+        return self.emit("Cast", [x.name], to=helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
+
+    def _constant(self, value: np.ndarray) -> str:
         key = (value.dtype.str, value.shape, value.tobytes())
         if key not in self._constants:
             self._constants[key] = f"c{len(self._constants)}"
             self.initializers.append(numpy_helper.from_array(value, self._constants[key]))
         return self._constants[key]
-
-    def name(self, x: OnnxArray, dtype: Any = None) -> str:
-        """The graph name of `x`, a constant if need be, cast to `dtype` if given."""
-        if x.graph is None:
-            return self.constant(x.value, dtype)
-        if dtype is None or x.dtype == dtype:
-            return x.name
-        return self.emit("Cast", [x.name], to=helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
 
 
 class OnnxArray:
@@ -94,19 +94,44 @@ class OnnxArray:
         return np.asarray(self._constant(), dtype=dtype)
 
     def __getitem__(self, key: Any) -> OnnxArray:
-        return _getitem(self, key)
+        """Integers, slices of constant bounds and None, one per axis from the first."""
+        x, axis = self, 0
+        for k in key if isinstance(key, tuple) else (key,):
+            if k is None:
+                x = record("Unsqueeze", np.expand_dims(x.value, axis), [x, integers([axis])])
+            elif isinstance(k, (int, np.integer)):
+                result = np.take(x.value, k, axis=axis)
+                x = record("Gather", result, [x, integers(k)], axis=axis)
+                continue
+            elif isinstance(k, slice) and k.step is None:
+                if k != slice(None):
+                    end = np.iinfo(np.int64).max if k.stop is None else k.stop
+                    ends = [integers([v]) for v in (k.start or 0, end, axis)]
+                    x = record("Slice", x.value[(slice(None),) * axis + (k,)], [x, *ends])
+            else:
+                raise FocalcalError(
+                    f"expected integers, slices or None as an index of a traced array, got {k!r}"
+                )
+            axis += 1
+        return x
 
     __hash__ = None
 
 
-def node(
-    x: OnnxArray, result: np.ndarray, op: str, *constants: Any, **attributes: Any
+def record(
+    op: str, result: Any, inputs: Sequence[OnnxArray], dtype: Any = None, **attributes: Any
 ) -> OnnxArray:
-    """One node on `x` whose further inputs are integer constants; `result` is its value."""
-    if x.graph is None:
+    """`result` as the output of a node on `inputs`, cast to `dtype`; a constant if they all are."""
+    graph = next((x.graph for x in inputs if x.graph is not None), None)
+    if graph is None:
         return OnnxArray(result)
-    names = [x.name, *(x.graph.constant(c, np.int64) for c in constants)]
-    return OnnxArray(result, x.graph.emit(op, names, **attributes), x.graph)
+    names = [graph.name(x, dtype) for x in inputs]
+    return OnnxArray(result, graph.emit(op, names, **attributes), graph)
+
+
+def integers(values: Any) -> OnnxArray:
+    """Axes, shapes and positions, as ONNX takes them."""
+    return OnnxArray(np.asarray(values, np.int64))
 
 
 def _operator(function: str, reflected: bool = False) -> Any:
@@ -135,46 +160,8 @@ for _name, _function in {
     "gt": "greater",
     "ge": "greater_equal",
     "eq": "equal",
-    "ne": "not_equal",
     "neg": "negative",
     "abs": "abs",
     "invert": "logical_not",
 }.items():
     setattr(OnnxArray, f"__{_name}__", _operator(_function))
-
-
-def _getitem(x: OnnxArray, key: Any) -> OnnxArray:
-    """Integers, slices with constant bounds, None and Ellipsis; no masks."""
-    key = key if isinstance(key, tuple) else (key,)
-    if x.graph is None:
-        return OnnxArray(x.value[tuple(k.value if isinstance(k, OnnxArray) else k for k in key)])
-    if Ellipsis in [k for k in key if not isinstance(k, (OnnxArray, np.ndarray))]:
-        at = key.index(Ellipsis)
-        missing = x.ndim - sum(k is not None for k in key) + 1
-        key = key[:at] + (slice(None),) * missing + key[at + 1 :]
-    axis = 0
-    for k in key:
-        if k is None:
-            x = node(x, np.expand_dims(x.value, axis), "Unsqueeze", [axis])
-            axis += 1
-        elif isinstance(k, slice):
-            x = _slice(x, k, axis)
-            axis += 1
-        elif isinstance(k, (int, np.integer)):
-            x = node(x, np.take(x.value, k, axis=axis), "Gather", int(k), axis=axis)
-        else:
-            raise FocalcalError(
-                f"expected integers, slices or None as an index of a traced array, got {k!r}"
-            )
-    return x
-
-
-def _slice(x: OnnxArray, part: slice, axis: int) -> OnnxArray:
-    if part == slice(None):
-        return x
-    step = part.step or 1
-    far = np.iinfo(np.int64).max
-    start = part.start if part.start is not None else (0 if step > 0 else far)
-    stop = part.stop if part.stop is not None else (far if step > 0 else -far)
-    result = x.value[(slice(None),) * axis + (part,)]
-    return node(x, result, "Slice", [start], [stop], [axis], [step])

@@ -208,32 +208,36 @@ class Calibrator(BaseEstimator):
 
     def predict_log_proba(self, logits: Any) -> Array:
         """Calibrated log-probabilities, of the same kind, device and precision as `logits`."""
-        check_is_fitted(self, "n_classes_")
-        logits = check_usable_logits(logits, zeros=self.task != "multilabel")
-        if self.task == "multilabel":
-            return self._predict_labels(logits, "predict_log_proba")
-        logits = two_columns(logits)
-        if logits.shape[1] != self.n_classes_:
-            raise InputError(
-                f"expected logits for {self.n_classes_} classes, as fitted, "
-                f"got {logits.shape[1]}; refit or pass the matching logits"
-            )
+        logits = self._checked(logits)
         if self.floor_ == 0 and has_zeros(logits):
             logits = finite(logits)
         return self._calibrated(logits)
 
+    def _checked(self, logits: Any) -> Array:
+        """Logits (N, K) of as many classes or labels as were fitted."""
+        check_is_fitted(self, "n_classes_")
+        multilabel = self.task == "multilabel"
+        logits = check_usable_logits(logits, zeros=not multilabel)
+        logits = logits if multilabel else two_columns(logits)
+        if logits.ndim != 2 or logits.shape[1] != self.n_classes_:
+            raise InputError(
+                f"expected logits for {self.n_classes_} {'labels' if multilabel else 'classes'}, "
+                f"as fitted, got shape {tuple(logits.shape)}; refit or pass the matching logits"
+            )
+        return logits
+
     def _calibrated(self, logits: Array) -> Array:
-        """Log-probabilities (N, K) of given logits (N, K): the floor, then `_log_proba`."""
-        return self._log_proba(self._floored(logits))
+        """Log-probabilities (N, K) of any kind of array: the floor, then `_log_proba`."""
+        if self.task == "multilabel":
+            columns = [c._calibrated(logits[:, j])[:, 1] for j, c in enumerate(self.labels_)]
+            return namespace(logits).stack(columns, axis=1)
+        return self._log_proba(self._floored(two_columns(logits)))
 
     def _floored(self, logits: Array) -> Array:
         return floored(logits, self.floor_) if self.floor_ > 0 else logits
 
     def predict_proba(self, logits: Any) -> Array:
         """Calibrated probabilities (N, K); (N, 2) for binary logits; (N, C) for multi-label."""
-        if self.task == "multilabel":
-            check_is_fitted(self, "n_classes_")
-            return self._predict_labels(check_usable_logits(logits), "predict_proba")
         log_proba = self.predict_log_proba(logits)
         return namespace(log_proba).exp(log_proba)
 
@@ -281,7 +285,7 @@ class Calibrator(BaseEstimator):
         if before is None:
             before = softmax_nll(data)
         if after is None:
-            after = _blocked_nll(self._log_proba, data)
+            after = map_nll(self._log_proba, data)
         counts = data.counts()
         notes = list(warnings)
         if looks_like_probabilities(data.logits):
@@ -339,16 +343,6 @@ class Calibrator(BaseEstimator):
         )
         return self
 
-    def _predict_labels(self, logits: Array, what: str) -> Array:
-        if logits.ndim != 2 or logits.shape[1] != self.n_classes_:
-            raise InputError(
-                f"expected logits of shape (N, {self.n_classes_}), as fitted, "
-                f"got {tuple(logits.shape)}"
-            )
-        xp = namespace(logits)
-        columns = [getattr(c, what)(logits[:, j])[:, 1] for j, c in enumerate(self.labels_)]
-        return xp.stack(columns, axis=1)
-
 
 def softmax_nll(data: FitData) -> float:
     """Mean NLL of softmax(z) on the fitting data: one exponential per logit, nothing kept."""
@@ -368,7 +362,7 @@ def softmax_nll(data: FitData) -> float:
     return float(loss / total)
 
 
-def _blocked_nll(log_proba: Callable[[Array], Array], data: FitData) -> float:
+def map_nll(log_proba: Callable[[Array], Array], data: FitData) -> float:
     """Mean NLL of a map on the fitting data, block by block: no copy of all the logits."""
 
     def block(rows: slice) -> tuple[float, float]:

@@ -11,7 +11,7 @@ from focalcal._arrays import Array, log_softmax
 from focalcal._checks import check_gamma
 from focalcal.calibrators._focal_nll import NllScores, gradient_search
 from focalcal.calibrators._grid import TopScores, grid_search, line_search
-from focalcal.calibrators.base import Calibrator, FitData
+from focalcal.calibrators.base import Calibrator, FitData, map_nll, softmax_nll
 from focalcal.calibrators.temperature import (
     check_objective,
     check_temperature,
@@ -54,17 +54,14 @@ class FocalCalibration(Calibrator):
         check_gamma(self.gamma)
 
     def _fit(self, data: FitData) -> dict[str, Any]:
-        return {}
-
-    def _diagnose(self, data: FitData, **outcome: Any) -> Any:  # type: ignore[override]
-        found = super()._diagnose(data, **outcome)
-        if found.after <= found.before:
-            return found
-        note = (
-            f"the focal map with gamma = {self.gamma:g} raises the NLL from {found.before:.4g} to "
-            f"{found.after:.4g}; was the network trained with this gamma?"
-        )
-        return super()._diagnose(data, **{**outcome, "warnings": (note,)})
+        before, after = softmax_nll(data), map_nll(self._log_proba, data)
+        notes = []
+        if after > before:
+            notes.append(
+                f"the focal map with gamma = {self.gamma:g} raises the NLL from {before:.4g} to "
+                f"{after:.4g}; was the network trained with this gamma?"
+            )
+        return {"after": after, "warnings": tuple(notes)}
 
     def _log_proba(self, logits: Array) -> Array:
         return focal_log_map(logits, self.gamma)

@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from focalcal._arrays import Array, like, log_softmax, namespace, to_numpy
-from focalcal.calibrators.base import Calibrator, FitData, check_usable_logits
+from focalcal.calibrators.base import Calibrator, FitData
 from focalcal.errors import FitWarning, InputError
 
 Prior = float | Sequence[float] | None
@@ -82,7 +82,7 @@ class PriorCorrection(Calibrator):
         check_is_fitted(self, "n_classes_")
         if self.task == "multilabel":
             for j, one in enumerate(self.labels_):
-                one.adapt(check_usable_logits(logits)[:, j])
+                one.adapt(self._checked(logits)[:, j])
             return self
         log_proba = self.calibrator_.predict_log_proba(logits)
         proba = to_numpy(namespace(log_proba).exp(log_proba)).astype(np.float64)

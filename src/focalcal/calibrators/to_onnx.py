@@ -6,17 +6,13 @@ and compared with NumPy before it gets its name, so a file that exists is a file
 
 from __future__ import annotations
 
-import contextlib
 import copy
-import tempfile
-from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from focalcal._arrays import log_softmax, two_columns
+from focalcal._arrays import log_softmax
 from focalcal.calibrators.base import Calibrator
 from focalcal.errors import FileFormatError, FocalcalError, InputError, MissingExtraError
 from focalcal.files import atomic_path
@@ -80,7 +76,7 @@ def build(
     x = graph.input("logits", example if k else example[:, 0])
     xp = x.__array_namespace__()
     with np.errstate(all="ignore"):  # unselected branches of where()
-        y = _log_proba(calibrator, xp.astype(x, np.dtype(compute)))
+        y = calibrator._calibrated(xp.astype(x, np.dtype(compute)))
         graph.widest = np.dtype(dtype)
         y = xp.astype(y if log else xp.exp(y), np.dtype(dtype))
     graph.nodes.append(onnx.helper.make_node("Identity", [graph.name(y)], ["probabilities"]))
@@ -161,7 +157,7 @@ def verify(
     logits = _example_logits(_EXAMPLES + 4, calibrator.n_classes_).astype(dtype)
     got = np.asarray(_run(model, logits), dtype=np.float64)
     with np.errstate(all="ignore"):
-        expected = np.exp(_log_proba(calibrator, logits.astype(np.float64)))
+        expected = np.exp(calibrator._calibrated(logits.astype(np.float64)))
     if got.shape == expected.shape:
         rows = np.max(np.abs((np.exp(got) if log else got) - expected), axis=1)
         # In float32 a sample may fall on the other side of a jump; most samples may not.
@@ -175,22 +171,6 @@ def verify(
             f"{tolerance:.2g}, got a difference of {worst:.2g}; nothing was written, "
             "please report this"
         )
-
-
-@contextlib.contextmanager
-def temporary_model() -> Iterator[Path]:
-    """A path for an intermediate model, gone afterwards with the weights beside it."""
-    with tempfile.TemporaryDirectory() as folder:
-        yield Path(folder) / "model.onnx"
-
-
-def _log_proba(calibrator: Calibrator, logits: Any) -> Any:
-    """What `predict_log_proba` does after its checks, on any kind of array."""
-    if calibrator.task == "multilabel":
-        xp = logits.__array_namespace__()
-        columns = [_log_proba(c, logits[:, j])[:, 1] for j, c in enumerate(calibrator.labels_)]
-        return xp.stack(columns, axis=1)
-    return calibrator._calibrated(two_columns(logits))
 
 
 def _example_logits(n: int, k: int) -> np.ndarray:

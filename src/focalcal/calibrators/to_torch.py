@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import importlib.util
+import tempfile
 import warnings
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,8 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from focalcal._arrays import as_float
-from focalcal.calibrators.base import Calibrator, two_columns
-from focalcal.calibrators.to_onnx import OPSET, attach_to_onnx, temporary_model
+from focalcal.calibrators.base import Calibrator
+from focalcal.calibrators.to_onnx import OPSET, attach_to_onnx
 from focalcal.errors import InputError, MissingExtraError
 
 try:
@@ -65,21 +66,15 @@ class CalibratorModule(nn.Module):
 
     def forward(self, logits: Tensor) -> Tensor:
         """Probabilities (N, K) of logits (N, K), or (N, 2) of binary logits (N,) or (N, 1)."""
-        if self.multilabel:
-            parts = self.parts.values()
-            return torch.stack([part(logits[:, j])[:, 1] for j, part in enumerate(parts)], dim=1)
         return torch.exp(self.log_proba(logits))
 
     def log_proba(self, logits: Tensor) -> Tensor:
         """Log-probabilities, for losses and for products of many probabilities."""
-        if self.multilabel:
-            parts = self.parts.values()
-            columns = [part.log_proba(logits[:, j])[:, 1] for j, part in enumerate(parts)]
-            return torch.stack(columns, dim=1)
-        logits = two_columns(as_float(logits))
-        if logits.shape[1] != self.n_classes:
+        logits = as_float(logits)
+        found = logits.shape[1] if logits.ndim == 2 else 1
+        if found != self.n_classes and (self.multilabel or (found, self.n_classes) != (1, 2)):
             raise InputError(
-                f"expected logits for {self.n_classes} classes, as fitted, got {logits.shape[1]}"
+                f"expected logits for {self.n_classes} classes, as fitted, got {found}"
             )
         return self._bound()._calibrated(logits)
 
@@ -95,6 +90,9 @@ class CalibratorModule(nn.Module):
             if name not in self._scalars:
                 setattr(bound, name, buffer)
         parts = {name: part._bound() for name, part in self.parts.items()}
+        if self.multilabel:
+            bound.labels_ = list(parts.values())
+            return bound
         for name in self._calibrator.state:
             value = getattr(bound, name)
             if name in parts:
@@ -175,8 +173,9 @@ class CalibratedModule(nn.Module):
         """
         self.eval()
         inputs = example if isinstance(example, tuple) else (example,)
-        with temporary_model() as model_path:
-            _export_network(self.model, inputs, str(model_path), options)
+        with tempfile.TemporaryDirectory() as folder:
+            model_path = str(Path(folder) / "model.onnx")
+            _export_network(self.model, inputs, model_path, options)
             attach_to_onnx(model_path, self.calibrator._calibrator, path, log=self.log)
 
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.utils.validation import check_is_fitted
 
-from focalcal._arrays import Array, namespace, two_columns
+from focalcal._arrays import Array, namespace
 from focalcal.calibrators._columns import Column, ColumnCalibrator, each
 from focalcal.calibrators._piecewise import check_shapes, pack, piecewise
-from focalcal.calibrators.base import check_usable_logits
 from focalcal.calibrators.binning import ROUNDING, without_rounding
 from focalcal.errors import InputError
 
@@ -48,17 +46,11 @@ class VennAbers(ColumnCalibrator):
         Of every class against the rest for three classes or more, and of every label of a
         multi-label task: (N, K, 2).
         """
-        check_is_fitted(self, "n_classes_")
-        logits = check_usable_logits(logits)
+        logits = self._checked(logits)
         xp = namespace(logits)
         if self.task == "multilabel":
             parts = [c.predict_interval(logits[:, j]) for j, c in enumerate(self.labels_)]
             return xp.stack(parts, axis=1)
-        logits = two_columns(logits)
-        if logits.shape[1] != self.n_classes_:
-            raise InputError(
-                f"expected logits for {self.n_classes_} classes, as fitted, got {logits.shape[1]}"
-            )
         both = xp.stack(self._ends(self._scores(logits)), axis=-1)
         return both[:, 0] if self._n_columns == 1 else both
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from focalcal.calibrators import METHODS
-from focalcal.calibrators._columns import ColumnCalibrator, log_odds
+from focalcal.calibrators._columns import ColumnCalibrator, one_vs_rest_log_odds
 
 KINDS = [kind for kind in METHODS.values() if issubclass(kind, ColumnCalibrator)]
 pytestmark = pytest.mark.filterwarnings("ignore::focalcal.errors.FitWarning")
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::focalcal.errors.FitWarning")
 def test_log_odds_equal_fifty_digits():
     rng = np.random.default_rng(0)
     z = np.concatenate([rng.normal(scale=s, size=(5, 4)) for s in (1, 20, 300)])
-    got = log_odds(z)
+    got = one_vs_rest_log_odds(z)
     with mpmath.workdps(400):
         for row, out in zip(z, got):
             e = [mpmath.exp(mpmath.mpf(float(v))) for v in row]
@@ -27,7 +27,7 @@ def test_log_odds_equal_fifty_digits():
 
 
 def test_log_odds_of_equal_logits():
-    np.testing.assert_allclose(log_odds(np.zeros((2, 5))), -np.log(4))
+    np.testing.assert_allclose(one_vs_rest_log_odds(np.zeros((2, 5))), -np.log(4))
 
 
 @pytest.mark.parametrize("kind", KINDS)

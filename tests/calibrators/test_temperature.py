@@ -10,7 +10,6 @@ import scipy.optimize
 import scipy.special
 
 from focalcal.calibrators import TemperatureScaling
-from focalcal.calibrators._newton import log_sum
 from focalcal.errors import FitWarning, InputError
 
 
@@ -168,12 +167,3 @@ def _nothing():
     import contextlib
 
     return contextlib.nullcontext()
-
-
-@pytest.mark.parametrize("n", [1, 2, 7, 8, 9, 1003])
-def test_logarithms_are_summed_by_products(rng, n):
-    x = np.exp(rng.uniform(0, np.log(1e30), n))
-    x[:1] = 1e30
-    weights = rng.random(n)
-    assert float(log_sum(x)) == pytest.approx(np.log(x).sum(), rel=1e-14)
-    assert float(log_sum(x, weights)) == pytest.approx(weights @ np.log(x), rel=1e-14)

@@ -76,7 +76,9 @@ class ColumnCalibrator(Calibrator):
     loss: ClassVar[str] = "nll"
     """What `diagnostics_` compares before and after, summed over columns: "nll" or "brier"."""
 
-    mode: str
+    def __init__(self, mode: str = "ovr", task: str = "auto") -> None:
+        self.mode = mode
+        self.task = task
 
     def _fit_columns(self, columns: list[Column]) -> dict[str, Any]:
         """Learn the attributes named in `state`, one row per column; return diagnostics."""
@@ -136,7 +138,7 @@ class ColumnCalibrator(Calibrator):
             return top_log_odds(logits)
         if self._n_columns == 1:
             return logits[:, 1:] - logits[:, :1]
-        return log_odds(logits)
+        return one_vs_rest_log_odds(logits)
 
     def _loss(self, columns: list[Column], scores: np.ndarray) -> float:
         total = 0.0
@@ -169,7 +171,7 @@ def softplus(x: Array) -> Array:
     return xp.where(x > 0, x, xp.zeros_like(x)) + xp.log1p(xp.exp(-xp.abs(x)))
 
 
-def log_odds(logits: Array) -> Array:
+def one_vs_rest_log_odds(logits: Array) -> Array:
     """log p − log(1 − p) of every class, exact for the top class too.
 
     For the top class 1 − p is the sum over the *other* classes: 1 − p itself would cancel.

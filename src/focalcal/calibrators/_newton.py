@@ -100,36 +100,18 @@ def moment_sums(
         w = None if weights is None else wide(weights[rows])
         last = _weighted_sum(own, w)
         found = [
-            log_sum(norm, w) - beta * last,
+            _weighted_sum(xp.log(norm), w) - beta * last,
             _weighted_sum(mean, w) - last,
             _weighted_sum(square, w),
             -last,
             xp.full((), n, dtype=xp.float64, device=device) if w is None else xp.sum(w),
         ]
         if plain:
-            found.append(log_sum(wide(total(xp.exp(z))), w) - last)
+            found.append(_weighted_sum(xp.log(wide(total(xp.exp(z)))), w) - last)
         return xp.stack(found)
 
     elements = _BLOCK_BYTES // logits.dtype.itemsize
     return to_numpy(sum(map_rows(block, logits, elements)))
-
-
-def log_sum(x: Array, weights: Array | None = None, bits: float = 100) -> Array:
-    """Σ w ln x of float64 (N,) from 2^−bits to 2^bits.
-
-    Unweighted, one logarithm serves as many numbers as have a product in float64.
-
-    >>> float(log_sum(np.array([1.0, 2.0, 4.0])) / np.log(2))
-    3.0
-    """
-    xp = namespace(x)
-    if weights is not None:
-        return xp.sum(weights * xp.log(x))
-    rest = x[:0]
-    for _ in range(int(math.log2(max(1000 / max(bits, 1), 1)))):
-        half = x.shape[0] // 2
-        x, rest = x[:half] * x[half : 2 * half], xp.concat([rest, x[2 * half :]])
-    return xp.sum(xp.log(x)) + xp.sum(xp.log(rest))
 
 
 def _weighted_sum(x: Array, weights: Array | None) -> Array:

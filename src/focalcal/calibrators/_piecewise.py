@@ -2,10 +2,27 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 
 from focalcal._arrays import Array, like, namespace
+from focalcal.calibrators._columns import ColumnCalibrator
 from focalcal.errors import InputError
+
+
+class PiecewiseCalibrator(ColumnCalibrator):
+    """A calibrator whose columns are piecewise polynomials of the log-odds."""
+
+    state: ClassVar[tuple[str, ...]] = ("edges_", "pieces_")
+    width: ClassVar[int]
+    """Numbers per piece: origin, value, slope, …"""
+
+    def _calibrate(self, log_odds: Array) -> Array:
+        return piecewise(log_odds, self.edges_, self.pieces_)
+
+    def _state_shapes(self) -> dict[str, tuple[int, ...]]:
+        return check_shapes(self.edges_, self._n_columns, self.width)
 
 
 def pack(edges: list[np.ndarray], pieces: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,7 +12,51 @@ from focalcal.calibrators._columns import Column, ColumnCalibrator, each, softpl
 from focalcal.calibrators._logistic import LogisticFit, common_slope, fit_logistic, slope_prior
 
 
-class PlattScaling(ColumnCalibrator):
+class _Logistic(ColumnCalibrator):
+    """logit p = Σ_j θ_j·f_j(s) + θ_last, with the coefficients θ in the order of `state`."""
+
+    nonnegative: ClassVar[tuple[bool, ...]]
+
+    def _features(self, s: Array) -> list[Array]:
+        """f_j at log-odds of any shape."""
+        raise NotImplementedError
+
+    def _prior(self, slope: float, column: Column) -> tuple[np.ndarray, np.ndarray]:
+        """Start and shrinkage of `fit_logistic`, given the slope that suits all columns best."""
+        raise NotImplementedError
+
+    def _fit_columns(self, columns: list[Column]) -> dict[str, Any]:
+        slope = common_slope(columns)
+
+        def fit(column: Column) -> LogisticFit:
+            s = column.log_odds
+            start, shrinkage = self._prior(slope, column)
+            return fit_logistic(
+                np.stack([*self._features(s), np.ones_like(s)], axis=1),
+                self._targets(column),
+                column.weights,
+                start,
+                nonnegative=np.array(self.nonnegative),
+                shrinkage=shrinkage,
+            )
+
+        fits = each(fit, columns)
+        for name, values in zip(self.state, np.stack([f.coefficients for f in fits], axis=1)):
+            setattr(self, name, values)
+        return outcome(fits, self._notes(columns))
+
+    def _notes(self, columns: list[Column]) -> list[str]:
+        return separated_notes(columns)
+
+    def _calibrate(self, log_odds: Array) -> Array:
+        *slopes, offset = (like(getattr(self, name), log_odds) for name in self.state)
+        return sum(map(operator.mul, slopes, self._features(log_odds)), offset)
+
+    def _state_shapes(self) -> dict[str, tuple[int, ...]]:
+        return dict.fromkeys(self.state, (self._n_columns,))
+
+
+class PlattScaling(_Logistic):
     """logit p = a·s + b on the log-odds s of each class, by maximum likelihood.
 
     Platt's smoothed targets, (N₊+1)/(N₊+2) and 1/(N₋+2) in place of 1 and 0, keep a and b finite
@@ -32,44 +77,33 @@ class PlattScaling(ColumnCalibrator):
     method: ClassVar[str] = "platt"
     summary: ClassVar[str] = "slope and offset on the log-odds of each class (Platt 1999)"
     state: ClassVar[tuple[str, ...]] = ("slope_", "intercept_")
-
-    def __init__(self, mode: str = "ovr", task: str = "auto") -> None:
-        self.mode = mode
-        self.task = task
+    nonnegative: ClassVar[tuple[bool, ...]] = (False, False)
 
     def _targets(self, column: Column) -> np.ndarray:
         ones = float(column.weights @ column.hits)
         zeros = float(column.weights.sum()) - ones
         return np.where(column.hits > 0, (ones + 1) / (ones + 2), 1 / (zeros + 2))
 
+    def _prior(self, slope: float, column: Column) -> tuple[np.ndarray, np.ndarray]:
+        return np.array([slope, 0.0]), np.zeros(2)
+
+    def _features(self, s: Array) -> list[Array]:
+        return [s]
+
     def _fit_columns(self, columns: list[Column]) -> dict[str, Any]:
-        slope = common_slope(columns)
+        return {"objective": self._objective("smoothed nll"), **super()._fit_columns(columns)}
 
-        def fit(column: Column) -> LogisticFit:
-            features = np.stack([column.log_odds, np.ones_like(column.log_odds)], axis=1)
-            targets, start = self._targets(column), np.array([slope, 0.0])
-            free = np.zeros(2, bool)
-            return fit_logistic(features, targets, column.weights, start, nonnegative=free)
-
-        fits = each(fit, columns)
-        self.slope_, self.intercept_ = np.stack([f.coefficients for f in fits], axis=1)
+    def _notes(self, columns: list[Column]) -> list[str]:
         backwards = int(np.sum(self.slope_ < 0))
-        notes = []
-        if backwards:
-            notes.append(
-                f"{backwards} of {len(fits)} slopes are negative: these log-odds rank worse than "
-                "chance, check that logits and labels belong together"
-            )
-        return {"objective": self._objective("smoothed nll"), **outcome(fits, notes)}
-
-    def _calibrate(self, log_odds: Array) -> Array:
-        return log_odds * like(self.slope_, log_odds) + like(self.intercept_, log_odds)
-
-    def _state_shapes(self) -> dict[str, tuple[int, ...]]:
-        return dict.fromkeys(self.state, (self._n_columns,))
+        if not backwards:
+            return []
+        return [
+            f"{backwards} of {len(columns)} slopes are negative: these log-odds rank worse than "
+            "chance, check that logits and labels belong together"
+        ]
 
 
-class BetaCalibration(ColumnCalibrator):
+class BetaCalibration(_Logistic):
     """logit p = a·ln q − b·ln(1 − q) + c with a, b ≥ 0, where q is the uncalibrated probability.
 
     a = b is Platt scaling; a ≠ b bends the two tails apart. The bounds keep the map increasing
@@ -92,38 +126,16 @@ class BetaCalibration(ColumnCalibrator):
     method: ClassVar[str] = "beta"
     summary: ClassVar[str] = "beta calibration of each class: own slopes for both tails (Kull 2017)"
     state: ClassVar[tuple[str, ...]] = ("a_", "b_", "c_")
+    nonnegative: ClassVar[tuple[bool, ...]] = (True, True, False)
 
-    def __init__(self, mode: str = "ovr", task: str = "auto") -> None:
-        self.mode = mode
-        self.task = task
+    def _prior(self, slope: float, column: Column) -> tuple[np.ndarray, np.ndarray]:
+        return slope_prior(slope, 2)
 
-    def _fit_columns(self, columns: list[Column]) -> dict[str, Any]:
-        start, shrinkage = slope_prior(common_slope(columns), 2)
-
-        def fit(column: Column) -> LogisticFit:
-            s = column.log_odds
-            return fit_logistic(
-                np.stack([-softplus(-s), softplus(s), np.ones_like(s)], axis=1),
-                column.hits,
-                column.weights,
-                start,
-                nonnegative=np.array([True, True, False]),
-                shrinkage=shrinkage,
-            )
-
-        fits = each(fit, columns)
-        self.a_, self.b_, self.c_ = np.stack([f.coefficients for f in fits], axis=1)
-        return outcome(fits, separated_notes(columns))
-
-    def _calibrate(self, log_odds: Array) -> Array:
-        a, b, c = (like(value, log_odds) for value in (self.a_, self.b_, self.c_))
-        return c - a * softplus(-log_odds) + b * softplus(log_odds)
-
-    def _state_shapes(self) -> dict[str, tuple[int, ...]]:
-        return dict.fromkeys(self.state, (self._n_columns,))
+    def _features(self, s: Array) -> list[Array]:
+        return [-softplus(-s), softplus(s)]
 
 
-class QuadraticScaling(ColumnCalibrator):
+class QuadraticScaling(_Logistic):
     """logit p = a·s² + b·s + c on the log-odds s of each class, by maximum posterior likelihood.
 
     Exact where the scores of both classes are normal, with variances of their own. A weak prior
@@ -144,37 +156,15 @@ class QuadraticScaling(ColumnCalibrator):
     method: ClassVar[str] = "quadratic"
     summary: ClassVar[str] = "a parabola on the log-odds of each class: three numbers"
     state: ClassVar[tuple[str, ...]] = ("a_", "b_", "c_")
+    nonnegative: ClassVar[tuple[bool, ...]] = (False, False, False)
 
-    def __init__(self, mode: str = "ovr", task: str = "auto") -> None:
-        self.mode = mode
-        self.task = task
+    def _prior(self, slope: float, column: Column) -> tuple[np.ndarray, np.ndarray]:
+        (slope, offset), (by_slope, by_offset) = slope_prior(slope, 1)
+        square = float(np.average(column.log_odds**2, weights=column.weights))
+        return np.array([0.0, slope, offset]), np.array([by_slope * square, by_slope, by_offset])
 
-    def _fit_columns(self, columns: list[Column]) -> dict[str, Any]:
-        (slope, offset), (slope_shrinkage, offset_shrinkage) = slope_prior(common_slope(columns), 1)
-        start = np.array([0.0, slope, offset])
-
-        def fit(column: Column) -> LogisticFit:
-            s = column.log_odds
-            square = float(np.average(s**2, weights=column.weights))
-            return fit_logistic(
-                np.stack([s**2, s, np.ones_like(s)], axis=1),
-                column.hits,
-                column.weights,
-                start,
-                nonnegative=np.zeros(3, bool),
-                shrinkage=np.array([slope_shrinkage * square, slope_shrinkage, offset_shrinkage]),
-            )
-
-        fits = each(fit, columns)
-        self.a_, self.b_, self.c_ = np.stack([f.coefficients for f in fits], axis=1)
-        return outcome(fits, separated_notes(columns))
-
-    def _calibrate(self, log_odds: Array) -> Array:
-        a, b, c = (like(value, log_odds) for value in (self.a_, self.b_, self.c_))
-        return log_odds * (a * log_odds + b) + c
-
-    def _state_shapes(self) -> dict[str, tuple[int, ...]]:
-        return dict.fromkeys(self.state, (self._n_columns,))
+    def _features(self, s: Array) -> list[Array]:
+        return [s * s, s]
 
 
 def separated_notes(columns: list[Column]) -> list[str]:

@@ -10,13 +10,12 @@ import dataclasses
 from typing import Any, ClassVar
 
 import numpy as np
-from scipy.special import betaln, expit
+from scipy.special import betaln, expit, logit
 from sklearn.isotonic import IsotonicRegression
 
-from focalcal._arrays import Array
 from focalcal.bins import bin_samples, check_bins, equal_width_edges, quantile_positions
-from focalcal.calibrators._columns import Column, ColumnCalibrator, each
-from focalcal.calibrators._piecewise import check_shapes, pack, piecewise
+from focalcal.calibrators._columns import Column, each
+from focalcal.calibrators._piecewise import PiecewiseCalibrator, pack
 from focalcal.errors import InputError
 
 SCHEMES = ("balanced", "equal-mass", "equal-width")
@@ -27,13 +26,11 @@ ROUNDING = 1e-5
 """Log-odds closer than this, relative to their size, may be the same score in another precision."""
 
 
-class _Pieces(ColumnCalibrator):
-    """A calibrator whose columns are piecewise polynomials of the log-odds."""
+class _Steps(PiecewiseCalibrator):
+    """Fitted to scores without rounding, by squared error."""
 
     loss: ClassVar[str] = "brier"
-    state: ClassVar[tuple[str, ...]] = ("edges_", "pieces_")
     width: ClassVar[int] = 2
-    """Numbers per piece: origin, value, and slope where there is one."""
 
     def _fit_column(self, column: Column) -> tuple[np.ndarray, np.ndarray]:
         """Edges (M,) and pieces (M + 1, width) of one column."""
@@ -47,14 +44,8 @@ class _Pieces(ColumnCalibrator):
         self.edges_, self.pieces_ = pack(*map(list, zip(*each(fit, columns))))
         return {}
 
-    def _calibrate(self, log_odds: Array) -> Array:
-        return piecewise(log_odds, self.edges_, self.pieces_)
 
-    def _state_shapes(self) -> dict[str, tuple[int, ...]]:
-        return check_shapes(self.edges_, self._n_columns, self.width)
-
-
-class IsotonicCalibration(_Pieces):
+class IsotonicCalibration(_Steps):
     """The increasing step map of least squared error, joined by straight lines in log-odds.
 
     At every calibration sample this is scikit-learn's isotonic regression of the outcomes, clipped
@@ -78,14 +69,10 @@ class IsotonicCalibration(_Pieces):
     summary: ClassVar[str] = "increasing step map of each class by isotonic regression"
     width: ClassVar[int] = 3
 
-    def __init__(self, mode: str = "ovr", task: str = "auto") -> None:
-        self.mode = mode
-        self.task = task
-
     def _fit_column(self, column: Column) -> tuple[np.ndarray, np.ndarray]:
         model = IsotonicRegression(y_min=column.floor, y_max=column.ceiling)
         model.fit(column.log_odds, column.hits, sample_weight=column.weights)
-        x, y = model.X_thresholds_, _logit(model.y_thresholds_)
+        x, y = model.X_thresholds_, logit(model.y_thresholds_)
         gaps = np.diff(x)
         slopes = np.divide(np.diff(y), gaps, out=np.zeros_like(gaps), where=gaps > 0)
         origins = np.concatenate([x[:1], x])
@@ -93,7 +80,7 @@ class IsotonicCalibration(_Pieces):
         return x, np.stack([origins, values, np.concatenate([[0.0], slopes, [0.0]])], axis=1)
 
 
-class HistogramBinning(_Pieces):
+class HistogramBinning(_Steps):
     """Every bin of the uncalibrated probability gets its share of ones.
 
     The share counts one more sample with π ones, π the share of ones overall, so it is never 0 or
@@ -140,7 +127,7 @@ class HistogramBinning(_Pieces):
     def _fit_column(self, column: Column) -> tuple[np.ndarray, np.ndarray]:
         edges = equal_width_edges(self.bins)
         if self.scheme == "equal-width":
-            cuts = _logit(edges[1:-1])
+            cuts = logit(edges[1:-1])
             cuts = cuts + ROUNDING / 2 * (1 + np.abs(cuts))  # a score on an edge is clearly below
         else:
             mass = column.balanced if self.scheme == "balanced" else column.weights
@@ -157,7 +144,7 @@ class HistogramBinning(_Pieces):
         return _steps(cuts, values)
 
 
-class BayesianBinning(_Pieces):
+class BayesianBinning(_Steps):
     """The average of equal-mass binnings of many sizes, weighted by how likely each makes the data.
 
     Binning M with bins b has likelihood Π_b B(n₁+α_b, n₀+β_b)/B(α_b, β_b), α_b = c_b·N'/B and
@@ -180,10 +167,6 @@ class BayesianBinning(_Pieces):
 
     method: ClassVar[str] = "bbq"
     summary: ClassVar[str] = "Bayesian average of equal-mass binnings of each class (BBQ)"
-
-    def __init__(self, mode: str = "ovr", task: str = "auto") -> None:
-        self.mode = mode
-        self.task = task
 
     def _fit_column(self, column: Column) -> tuple[np.ndarray, np.ndarray]:
         order = np.argsort(column.log_odds, kind="stable")
@@ -261,8 +244,4 @@ def _middle(s: np.ndarray, ends: np.ndarray) -> np.ndarray:
 
 
 def _steps(cuts: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    return cuts, np.stack([np.zeros_like(values), _logit(values)], axis=1)
-
-
-def _logit(p: np.ndarray) -> np.ndarray:
-    return np.log(p) - np.log1p(-p)
+    return cuts, np.stack([np.zeros_like(values), logit(values)], axis=1)

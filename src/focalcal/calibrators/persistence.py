@@ -9,7 +9,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Callable, Mapping
+import reprlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -59,46 +60,39 @@ def to_dict(calibrator: Calibrator) -> dict[str, Any]:
 def from_dict(document: Any, methods: Mapping[str, type[Calibrator]]) -> Calibrator:
     """The calibrator a JSON document describes; FileFormatError if anything in it is off."""
     _expect_fields(document, _FIELDS, "calibrator", _OPTIONAL)
-    if document["format"] != FORMAT:
-        raise FileFormatError(f"expected format {FORMAT!r}, got {document['format']!r}")
-    if type(document["version"]) is not int or document["version"] != VERSION:
-        raise FileFormatError(
-            f"expected version {VERSION}, got {document['version']!r}; "
-            "read it with the focalcal release that wrote it, or fit again"
-        )
-    method = document["method"]
-    if not isinstance(method, str) or method not in methods:
-        raise FileFormatError(
-            f"expected a method of this release ({', '.join(methods)}), got {method!r}"
-        )
-    n_classes = document["n_classes"]
-    if type(n_classes) is not int or not 1 <= n_classes <= MAX_CLASSES:
-        raise FileFormatError(f"expected n_classes in 1..{MAX_CLASSES}, got {n_classes!r}")
+    method, version, n_classes = (document[name] for name in ("method", "version", "n_classes"))
+    _expect(document["format"] == FORMAT, f"format {FORMAT!r}", document["format"])
+    _expect(
+        type(version) is int and version == VERSION,
+        f"version {VERSION} (read others with the focalcal release that wrote them, or fit again)",
+        version,
+    )
+    known = isinstance(method, str) and method in methods
+    _expect(known, f"a method of this release ({', '.join(methods)})", method)
+    possible = type(n_classes) is int and 1 <= n_classes <= MAX_CLASSES
+    _expect(possible, f"n_classes in 1..{MAX_CLASSES}", n_classes)
 
     kind = methods[method]
     _expect_fields(document["params"], tuple(kind().get_params(deep=False)), "params")
-    decode = _decoder(methods)
-    params = {name: decode(value, listed=True) for name, value in document["params"].items()}
-    calibrator = kind(**params)
-    if calibrator.task not in ("auto", "multilabel"):
-        raise FileFormatError(f"expected task 'auto' or 'multilabel', got {calibrator.task!r}")
+    calibrator = kind(**_decode(document["params"], methods, arrays=False))
+    task, state = calibrator.task, document["state"]
+    _expect(task in ("auto", "multilabel"), "task 'auto' or 'multilabel'", task)
     calibrator.n_classes_ = n_classes
     calibrator.diagnostics_ = _diagnostics(document["diagnostics"])
     if "class_names" in document:
         calibrator.class_names_ = _class_names(document["class_names"], n_classes)
     if "decision" in document:
         calibrator.decision_ = _decision(document["decision"])
-    names = ("labels_",) if calibrator.task == "multilabel" else calibrator.state
-    if isinstance(document["state"], dict) and calibrator.task != "multilabel":
-        document = {**document, "state": kind._upgraded(document["state"])}
-    if isinstance(document["state"], dict) and "floor_" in document["state"]:
-        names = (*names, "floor_")  # not written where there is none
-    _expect_fields(document["state"], names, "state")
-    for name, value in document["state"].items():
-        setattr(calibrator, name, decode(value, listed=name == "labels_"))
+    _expect(isinstance(state, dict), "state as an object", state)
+    if task != "multilabel":
+        state = kind._upgraded(state)
+    names = ("labels_",) if task == "multilabel" else calibrator.state
+    _expect_fields(state, names, "state", optional=("floor_",))  # not written where there is none
+    for name, value in state.items():
+        setattr(calibrator, name, _decode(value, methods))
     try:
         calibrator._check_params()
-        _probe(calibrator)
+        _check_fitted(calibrator)
     except FileFormatError:
         raise
     except (FocalcalError, ValueError, TypeError, LookupError, ArithmeticError) as error:
@@ -152,50 +146,37 @@ def _encode(value: Any, name: str) -> Any:
     raise InputError(f"expected settings that JSON can hold, got {type(value).__name__} in {name}")
 
 
-def _decoder(methods: Mapping[str, type[Calibrator]]) -> Callable[..., Any]:
-    """Undo `_encode`: lists become float64 arrays unless `listed` keeps them as they are."""
-
-    def decode(value: Any, listed: bool = False) -> Any:
-        if isinstance(value, dict):
-            if value.get("format") == FORMAT:
-                return from_dict(value, methods)
-            return {key: decode(item, listed) for key, item in value.items()}
-        if isinstance(value, list):
-            documents = bool(value) and all(isinstance(item, (dict, str)) for item in value)
-            if listed or (
-                documents
-                and not any(isinstance(item, str) and item in _INFINITIES for item in value)
-            ):
-                return [decode(item, listed) for item in value]
-            return _decode_array(value)
-        if isinstance(value, str):
-            return _INFINITIES.get(value, value)
-        if isinstance(value, float) and not math.isfinite(value):  # 1e999 parses as infinity
-            raise FileFormatError(f"expected finite numbers, got {value}")
-        return value
-
-    return decode
+def _decode(value: Any, methods: Mapping[str, type[Calibrator]], arrays: bool = True) -> Any:
+    """Undo `_encode`; lists of numbers become float64 arrays if `arrays`."""
+    if isinstance(value, dict):
+        if value.get("format") == FORMAT:
+            return from_dict(value, methods)
+        return {key: _decode(item, methods, arrays) for key, item in value.items()}
+    if isinstance(value, list):
+        texts = [v for v in value if isinstance(v, str) and v not in _INFINITIES]
+        objects = len(texts) + sum(isinstance(v, dict) for v in value)
+        if not arrays or 0 < objects == len(value):
+            return [_decode(item, methods, arrays) for item in value]
+        try:
+            return np.asarray(_numbers(value), dtype=np.float64)
+        except ValueError as error:
+            raise FileFormatError(f"expected a rectangular array: {error}") from error
+    if isinstance(value, float):
+        return _numbers(value)
+    return _INFINITIES.get(value, value) if isinstance(value, str) else value
 
 
-def _decode_array(value: list[Any]) -> np.ndarray:
-    def numbers(item: Any) -> Any:
-        if isinstance(item, list):
-            return [numbers(part) for part in item]
-        if isinstance(item, str) and item in _INFINITIES:
-            return _INFINITIES[item]
-        if type(item) not in (int, float) or not math.isfinite(item):
-            raise FileFormatError(f"expected numbers in a fitted array, got {item!r}")
-        return float(item)
-
-    try:
-        return np.asarray(numbers(value), dtype=np.float64)
-    except ValueError as error:
-        raise FileFormatError(f"expected a rectangular array: {error}") from error
+def _numbers(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_numbers(item) for item in value]
+    if isinstance(value, str) and value in _INFINITIES:
+        return _INFINITIES[value]
+    good = type(value) in (int, float) and math.isfinite(value)  # 1e999 parses as infinity
+    _expect(good, "finite numbers", value)
+    return float(value)
 
 
 def _diagnostics(value: Any) -> Diagnostics:
-    names = tuple(field.name for field in dataclasses.fields(Diagnostics))
-    _expect_fields(value, names, "diagnostics")
     kinds = {
         "objective": str,
         "before": (int, float),
@@ -207,65 +188,60 @@ def _diagnostics(value: Any) -> Diagnostics:
         "n_per_class": list,
         "warnings": list,
     }
+    _expect_fields(value, tuple(kinds), "diagnostics")
     value = {key: _INFINITIES.get(v, v) if isinstance(v, str) else v for key, v in value.items()}
     for name, kind in kinds.items():
-        if not isinstance(value[name], kind) or (kind is int and type(value[name]) is bool):
-            raise FileFormatError(f"expected diagnostics.{name} as {kind}, got {value[name]!r}")
-    if any(type(c) is not int for c in value["n_per_class"]):
-        raise FileFormatError("expected whole numbers in diagnostics.n_per_class")
-    if any(not isinstance(w, str) for w in value["warnings"]):
-        raise FileFormatError("expected texts in diagnostics.warnings")
-    return Diagnostics(
-        **{
-            **value,
-            "n_per_class": tuple(value["n_per_class"]),
-            "warnings": tuple(value["warnings"]),
-        }
-    )
+        good = isinstance(value[name], kind) and (kind is bool or type(value[name]) is not bool)
+        _expect(good, f"diagnostics.{name} as {kind}", value[name])
+    counts, notes = tuple(value["n_per_class"]), tuple(value["warnings"])
+    whole = all(type(c) is int for c in counts)
+    _expect(whole, "whole numbers in diagnostics.n_per_class", counts)
+    _expect(all(isinstance(w, str) for w in notes), "texts in diagnostics.warnings", notes)
+    return Diagnostics(**{**value, "n_per_class": counts, "warnings": notes})
 
 
 def _class_names(value: Any, n_classes: int) -> tuple[str, ...]:
     listed = isinstance(value, list) and all(isinstance(name, str) for name in value)
-    if not listed or len(value) != n_classes:
-        raise FileFormatError(f"expected {n_classes} texts in class_names, got {value!r}")
+    _expect(listed and len(value) == n_classes, f"{n_classes} texts in class_names", value)
     return tuple(value)
 
 
 def _decision(value: Any) -> dict[str, Any]:
     at = value.get("threshold") if isinstance(value, dict) else None
-    if type(at) not in (int, float) or not 0 <= at <= 1:
-        raise FileFormatError(f"expected decision.threshold in [0, 1], got {at!r}")
+    _expect(type(at) in (int, float) and 0 <= at <= 1, "decision.threshold in [0, 1]", at)
     return value
 
 
-def _probe(calibrator: Calibrator) -> None:
-    """Predict once: wrong sizes, wrong types and non-finite parameters show here."""
+def _check_fitted(calibrator: Calibrator) -> None:
+    """Refuse wrong sizes, wrong types and non-finite parameters: the last show in a prediction."""
     k = calibrator.n_classes_
     if calibrator.task == "multilabel":
         parts = calibrator.labels_
-        if len(parts) != k or any(type(c) is not type(calibrator) for c in parts):
-            raise FileFormatError(f"expected {k} calibrators of one kind in labels_")
+        alike = len(parts) == k and all(type(c) is type(calibrator) for c in parts)
+        _expect(alike, f"{k} calibrators of one kind in labels_", [type(c) for c in parts])
         return
     for name, shape in calibrator._state_shapes().items():
         value = getattr(calibrator, name)
-        if np.shape(value) != shape:
-            raise FileFormatError(f"expected {name} of shape {shape}, got {np.shape(value)}")
-        if np.asarray(value).dtype.kind not in "fiu":
-            raise FileFormatError(f"expected numbers in {name}, got {value!r}")
+        _expect(np.shape(value) == shape, f"{name} of shape {shape}", np.shape(value))
+        _expect(np.asarray(value).dtype.kind in "fiu", f"numbers in {name}", value)
     calibrator._check_state()
-    if not (isinstance(calibrator.floor_, float) and 0 <= calibrator.floor_ < 1):
-        raise FileFormatError(f"expected a floor_ from 0 to 1, got {calibrator.floor_!r}")
+    floor = calibrator.floor_
+    _expect(isinstance(floor, float) and 0 <= floor < 1, "a floor_ from 0 to 1", floor)
     with np.errstate(all="ignore"):
         probs = calibrator.predict_proba(np.linspace(-1.0, 1.0, 2 * k).reshape(2, k))
-    if probs.shape != (2, k) or not np.allclose(probs.sum(axis=1), 1.0, atol=1e-6):
-        raise FileFormatError(f"expected parameters that give probabilities of {k} classes")
+    good = probs.shape == (2, k) and np.allclose(probs.sum(axis=1), 1.0, atol=1e-6)
+    _expect(good, f"parameters that give probabilities of {k} classes", probs)
+
+
+def _expect(good: bool, what: str, got: Any) -> None:
+    if not good:
+        raise FileFormatError(f"expected {what}, got {reprlib.repr(got)}")
 
 
 def _expect_fields(
     value: Any, names: tuple[str, ...], where: str, optional: tuple[str, ...] = ()
 ) -> None:
-    if not isinstance(value, dict):
-        raise FileFormatError(f"expected {where} as an object, got {type(value).__name__}")
+    _expect(isinstance(value, dict), f"{where} as an object", value)
     missing = [name for name in names if name not in value]
     extra = [name for name in value if name not in (*names, *optional)]
     if missing or extra:

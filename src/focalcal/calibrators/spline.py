@@ -8,10 +8,9 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy.interpolate import BSpline, PPoly
 
-from focalcal._arrays import Array
-from focalcal.calibrators._columns import Column, ColumnCalibrator, each
+from focalcal.calibrators._columns import Column, each
 from focalcal.calibrators._logistic import LogisticFit, common_slope, fit_logistic, slope_prior
-from focalcal.calibrators._piecewise import check_shapes, pack, piecewise
+from focalcal.calibrators._piecewise import PiecewiseCalibrator, pack
 from focalcal.calibrators.binary import outcome, separated_notes
 from focalcal.errors import InputError
 
@@ -27,7 +26,7 @@ class _Curve:
     fit: LogisticFit
 
 
-class SplineCalibration(ColumnCalibrator):
+class SplineCalibration(PiecewiseCalibrator):
     """logit p = f(s), f an increasing cubic spline of the log-odds s with straight tails.
 
     f(s) = Σ β_j B_j(a·s + b), β non-decreasing, where a, b are a first straight-line fit, which
@@ -53,7 +52,7 @@ class SplineCalibration(ColumnCalibrator):
 
     method: ClassVar[str] = "spline"
     summary: ClassVar[str] = "increasing cubic spline on the log-odds of each class"
-    state: ClassVar[tuple[str, ...]] = ("edges_", "pieces_")
+    width: ClassVar[int] = DEGREE + 2
 
     def __init__(
         self, n_knots: int = 6, shrinkage: float = 10.0, mode: str = "ovr", task: str = "auto"
@@ -87,12 +86,6 @@ class SplineCalibration(ColumnCalibrator):
         beta, fit = _fit_spline(x, column, knots, float(self.shrinkage))
         fit = dataclasses.replace(fit, converged=fit.converged and line.converged)
         return _Curve(*_pieces(knots, beta, slope, intercept), fit)
-
-    def _calibrate(self, log_odds: Array) -> Array:
-        return piecewise(log_odds, self.edges_, self.pieces_)
-
-    def _state_shapes(self) -> dict[str, tuple[int, ...]]:
-        return check_shapes(self.edges_, self._n_columns, DEGREE + 2)
 
 
 def _fit_line(column: Column, common: float) -> LogisticFit:

@@ -36,10 +36,6 @@ class VennAbers(ColumnCalibrator):
     summary: ClassVar[str] = "isotonic regression with both labels of the sample: [p0, p1]"
     state: ClassVar[tuple[str, ...]] = ("edges_", "lower_", "upper_")
 
-    def __init__(self, mode: str = "ovr", task: str = "auto") -> None:
-        self.mode = mode
-        self.task = task
-
     def predict_interval(self, logits: Any) -> Array:
         """[p0, p1] of class 1, or of the predicted class being right with top-label: (N, 2).
 

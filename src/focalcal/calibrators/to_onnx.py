@@ -31,22 +31,16 @@ _EXAMPLES = 3  # rows of the traced batch; the check uses another number
 
 
 def export(
-    calibrator: Calibrator,
-    path: Any,
-    *,
-    dtype: str = "float32",
-    compute: str = "float64",
-    log: bool = False,
+    calibrator: Calibrator, path: Any, *, dtype: str = "float32", compute: str = "float64"
 ) -> None:
     """Write a fitted calibrator as an ONNX file: `logits` (N, K) to `probabilities` (N, K).
 
-    Arguments: `dtype` of input and output, "float16" to "float64"; `compute`, the precision in
-    between ("float32" for runtimes without double arithmetic; the result then differs by up to
-    1e-5); `log` writes log-probabilities. A binary calibrator takes two columns, as
-    `predict_proba` returns them.
+    dtype: of input and output, "float16" to "float64"; compute: the precision in between,
+    "float32" for runtimes without double arithmetic (the result then differs by up to 1e-5). A
+    binary calibrator takes two columns, as `predict_proba` returns them.
     """
-    model = build(calibrator, dtype=dtype, compute=compute, log=log)
-    verify(model, calibrator, dtype=dtype, compute=compute, log=log)
+    model = build(calibrator, dtype=dtype, compute=compute)
+    verify(model, calibrator, dtype=dtype, compute=compute)
     with atomic_path(path) as temporary:
         temporary.write_bytes(model.SerializeToString())
 
@@ -108,8 +102,8 @@ def attach_to_onnx(
 ) -> None:
     """Append a fitted calibrator to a network saved as ONNX; the result is one ONNX file.
 
-    Arguments: `output` names the network's logits (needed only if it has several outputs; the
-    others are kept). The new output is called `probabilities`, or `log_probabilities` with `log`.
+    output: the name of the network's logits, needed only if it has several outputs, of which the
+    others are kept; log: write `log_probabilities` instead of `probabilities`.
     """
     onnx = _import_onnx()
     try:
@@ -131,7 +125,7 @@ def attach_to_onnx(
             f"expected a network with logits for {calibrator.n_classes_} classes, as fitted, "
             f"got {logits.name} of rank {rank} and width {width}"
         )
-    verify(build(calibrator, dtype=dtype), calibrator, dtype=dtype, compute="float64", log=False)
+    verify(build(calibrator, dtype=dtype), calibrator, dtype=dtype, compute="float64")
     part = build(calibrator, dtype=dtype, log=log, columns=columns, opset=opset)
     part = onnx.compose.add_prefix(part, "focalcal/")
     final = "log_probabilities" if log else "probabilities"
@@ -150,20 +144,17 @@ def attach_to_onnx(
         temporary.write_bytes(merged.SerializeToString())
 
 
-def verify(
-    model: ModelProto, calibrator: Calibrator, *, dtype: str, compute: str, log: bool
-) -> None:
+def verify(model: ModelProto, calibrator: Calibrator, *, dtype: str, compute: str) -> None:
     """Run the model on another batch and compare with NumPy; FocalcalError if they differ."""
     logits = _example_logits(_EXAMPLES + 4, calibrator.n_classes_).astype(dtype)
     got = np.asarray(_run(model, logits), dtype=np.float64)
     with np.errstate(all="ignore"):
         expected = np.exp(calibrator._calibrated(logits.astype(np.float64)))
+    worst = np.inf
     if got.shape == expected.shape:
-        rows = np.max(np.abs((np.exp(got) if log else got) - expected), axis=1)
+        rows = np.max(np.abs(got - expected), axis=1)
         # In float32 a sample may fall on the other side of a jump; most samples may not.
         worst = np.max(rows) if compute == "float64" else np.median(rows)
-    else:
-        worst = np.inf
     tolerance = max(TOLERANCE[compute], float(np.finfo(dtype).eps))
     if not worst <= tolerance:
         raise FocalcalError(

@@ -12,7 +12,7 @@ import pytest
 from focalcal import bins, kernels, metrics
 from focalcal.columns import read
 from focalcal.metrics.sample import Sample
-from focalcal.ordered import add_cells, fine_edges
+from focalcal.ordered import fine_edges
 
 pytest.importorskip("numba")
 
@@ -28,33 +28,49 @@ def near_edges(edges, kind, rng):
 
 @kinds
 @pytest.mark.parametrize("m", [1, 2, 7, 15, 49, 100, 2000])
-def test_bins_bit_for_bit(m, kind, rng):
+@pytest.mark.parametrize("even", [True, False])
+def test_bins_bit_for_bit(m, even, kind, rng, monkeypatch):
     """Counts are equal; sums differ by the order of their terms."""
-    edges = bins.equal_width_edges(m)
-    x = near_edges(edges, kind, rng)
+    x = near_edges(bins.equal_width_edges(m), kind, rng)
+    edges = bins.equal_width_edges(m) if even else bins.equal_mass_edges(x, m)
     hit, w = rng.random(len(x)) < x, rng.random(len(x))
-    one, other = (
-        bins.add_samples(np.zeros((3, m)), x, hit, edges, w, quick) for quick in (False, True)
-    )
-    np.testing.assert_allclose(other, one, rtol=1e-13, atol=1e-13)
-    uneven = bins.equal_mass_edges(x, m)
-    table = np.zeros((3, len(uneven) - 1))
-    one, other = (
-        bins.add_samples(table.copy(), x, hit, uneven, w, quick) for quick in (False, True)
-    )
-    np.testing.assert_allclose(other, one, rtol=1e-13, atol=1e-13)
+    found = []
+    for least in (1 << 60, 1):
+        monkeypatch.setattr(kernels, "LEAST", least)
+        b = bins.bin_samples(x, hit, edges, w)
+        found.append((b.counts, b.confidence_sums, b.correct_sums))
+    np.testing.assert_allclose(*found, rtol=1e-13, atol=1e-13)
+
+
+def test_values_outside_are_in_the_end_bins(monkeypatch):
+    monkeypatch.setattr(kernels, "LEAST", 1)
+    b = bins.bin_samples([-1.0, 0.5, 2.0, np.nan], [0, 1, 1, 0], [0.0, 0.6, 1.0])
+    np.testing.assert_array_equal(b.counts, [2, 2])
 
 
 @kinds
-def test_cells_bit_for_bit(kind, rng):
-    x = np.concatenate([near_edges(fine_edges(), kind, rng), 1 - rng.random(500) ** 20])
-    x = x.astype(kind)
-    hit, w = rng.random(len(x)) < x, np.ones(len(x))
-    table = np.zeros((3, len(fine_edges()) - 1))
-    one, other = (add_cells(table.copy(), x, hit, w, quick) for quick in (False, True))
-    np.testing.assert_array_equal(other[0], one[0])
-    np.testing.assert_array_equal(other[2], one[2])
-    np.testing.assert_allclose(other[1], one[1], rtol=1e-13)
+@pytest.mark.parametrize("logits", [True, False])
+def test_statistics(kind, logits, rng, monkeypatch):
+    """Of confidences on and beside the edges of bins and cells, certain and impossible ones."""
+    c = np.concatenate([near_edges(fine_edges(), kind, rng), 1 - rng.random(500) ** 20])
+    c = np.maximum(c, 0.5).astype(kind)
+    p = np.stack([c, 1 - c], axis=1)
+    y, w = (rng.random(len(c)) > c).astype(int), rng.random(len(c))
+    with np.errstate(divide="ignore"):
+        given = {"logits": np.maximum(np.log(p), -200)} if logits else {"y_prob": p}
+    one, other = (
+        metrics.CalibrationStats(2).update(y, sample_weight=w, quick=quick, **given)
+        for quick in (False, True)
+    )
+    for name, value in one.sums.items():
+        np.testing.assert_allclose(other.sums[name], value, rtol=1e-6, err_msg=name)
+    for name, b in one.tables().items():
+        found = other.tables()[name]
+        total, expected = found.confidence_sums.sum(), b.confidence_sums.sum()
+        np.testing.assert_allclose(total, expected, rtol=1e-6, err_msg=name)
+        if not logits:  # rounding of the softmax moves samples over edges
+            np.testing.assert_allclose(found.counts, b.counts, rtol=1e-12, atol=1e-12)
+            np.testing.assert_allclose(found.correct_sums, b.correct_sums, rtol=1e-12, atol=1e-12)
 
 
 @kinds

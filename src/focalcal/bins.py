@@ -188,13 +188,15 @@ def bin_samples(confidence: Any, correct: Any, edges: Any, weights: Any = None) 
     x, hit = _wide(to_numpy(confidence)), to_numpy(correct) != 0
     edges = np.asarray(to_numpy(edges), dtype=np.float64)
     w = None if weights is None else to_numpy(weights).astype(np.float64, copy=False)
-    empty = np.zeros((3, len(edges) - 1))
-    if not kernels.fast(8 * len(x)):
-        return Bins(edges, *add_samples(empty, x, hit, edges, w, False))
+    if not (kernels.fast(8 * len(x)) and in_range(x)):
+        return Bins(edges, *kernels.bins_of(x, hit, w, edges.astype(x.dtype)))
+    w = np.ones(len(x)) if w is None else w
+    near, even = kernels.open_edges(edges, x.dtype), kernels.is_even(edges)
 
     def block(rows: slice) -> np.ndarray:
-        own = np.ones(rows.stop - rows.start) if w is None else w[rows]
-        return add_samples(empty.copy(), x[rows], hit[rows], edges, own, True)
+        table = np.zeros((3, len(edges) - 1))
+        kernels.loops().bins_of(x[rows], hit[rows], w[rows], near, even, table)
+        return table
 
     return Bins(edges, *np.sum(map_blocks(block, len(x), _BLOCK), axis=0))
 
@@ -212,8 +214,7 @@ def bin_columns(labels: Any, probs: Any, edges: Any, weights: Any = None) -> Bin
     p, y = _wide(to_numpy(probs)), to_numpy(labels).astype(np.intp, copy=False)
     edges = np.asarray(to_numpy(edges), dtype=np.float64)
     w = np.ones(len(p)) if weights is None else to_numpy(weights).astype(np.float64, copy=False)
-    even = kernels.is_even(edges)
-    quick = kernels.fast(p.size) and even
+    quick = kernels.fast(p.size) and kernels.is_even(edges) and in_range(p)
 
     def block(rows: slice) -> np.ndarray:
         table = np.zeros((3, p.shape[1], len(edges) - 1))
@@ -223,28 +224,19 @@ def bin_columns(labels: Any, probs: Any, edges: Any, weights: Any = None) -> Bin
     return Bins(edges, *np.sum(parts, axis=0))
 
 
-def add_samples(
-    table: np.ndarray, x: np.ndarray, hit: np.ndarray, edges: np.ndarray, w: Any, quick: bool
-) -> np.ndarray:
-    """Add the sums of `bin_samples` for one block of samples to a table (3, M)."""
-    near = edges.astype(x.dtype)
-    if not quick:
-        table += kernels.bins_of(x, hit, w, near)
-        return table
-    loop = kernels.bins_loop if kernels.is_even(edges) else kernels.search_bins_loop
-    loop(x, hit, w, near, table)
-    return table
+def in_range(x: np.ndarray) -> bool:
+    """Whether all values are in [0, 1], as compiled loops require."""
+    return len(x) > 0 and bool(x.min() >= 0 and x.max() <= 1)
 
 
 def add_columns(
     table: np.ndarray, y: np.ndarray, p: np.ndarray, edges: np.ndarray, w: Any, quick: bool
 ) -> np.ndarray:
     """Add the sums of `bin_columns` for one block of samples to a table (3, K, M)."""
-    near = edges.astype(p.dtype)
     if quick:
-        kernels.class_bins_loop(p, y, w, near, table)
+        kernels.loops().class_bins_of(p, y, w, kernels.open_edges(edges, p.dtype), table)
     else:
-        table += kernels.class_bins_of(p, y, w, near)
+        table += kernels.class_bins_of(p, y, w, edges.astype(p.dtype))
     return table
 
 

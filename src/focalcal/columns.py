@@ -23,7 +23,7 @@ from focalcal._blocks import map_blocks
 from focalcal._checks import SUM_TOLERANCE, check_labels, check_logits, check_probs, check_weights
 from focalcal.errors import InputError
 
-BLOCK = 1 << 16
+BLOCK = 1 << 17
 """Numbers of a block: it stays in cache from the logits to the last sum."""
 RUN = 16
 """Blocks that are added to one set of tables."""
@@ -102,25 +102,23 @@ class Input:
             return kernels.scores_of_probs(p, y)
         out = np.empty((3, len(p)))
         with np.errstate(divide="ignore"):
-            kernels.scores_of_probs_loop(p, np.log(p), y, *out)
+            kernels.loops().scores_of_probs(p, np.log(p), y, *out)
         return tuple(out)
 
     def _of_logits(self, z: Array, y: Array) -> tuple[np.ndarray, ...]:
         if not self.quick:
             return kernels.scores_of_logits(z, y)
-        n = len(z)
-        below, top = np.empty(z.shape, z.dtype), np.empty(n, np.int32)
-        kernels.below_top_loop(z, below, top)
+        loops, n = kernels.loops(), len(z)
+        below, top = np.array(z.T, order="C"), np.empty(n, np.int32)
+        loops.below_top(below, np.finfo(z.dtype).min, top)
         p = np.exp(below)
         confidence, correct = np.empty(n, z.dtype), np.empty(n, bool)
         rest, nll, entropy, brier = np.empty((4, n))
-        kernels.scores_of_logits_loop(
-            below, p, top, y, confidence, correct, rest, nll, entropy, brier
-        )
+        loops.scores_of_logits(below, p, top, y, confidence, correct, rest, nll, entropy, brier)
         log_total = np.log1p(rest)
         nll += log_total
         entropy += log_total
-        return p, confidence, correct, nll, entropy, brier
+        return p.T, confidence, correct, nll, entropy, brier
 
 
 def read(
@@ -247,11 +245,12 @@ def _checked_top(p: np.ndarray, y_true: Any, edges: np.ndarray | None) -> tuple[
 
     def block(rows: slice) -> np.ndarray | None:
         c, right = confidence[rows], correct[rows]
-        if not kernels.top_label_loop(p[rows], y[rows], tolerance, c, right):
+        if not kernels.loops().top_label(p[rows], y[rows], tolerance, c, right):
             return None
         table = np.zeros((3, 0 if edges is None else len(edges) - 1))
         if edges is not None:
-            kernels.bins_loop(c, right, np.ones(len(c)), edges.astype(c.dtype), table)
+            near = kernels.open_edges(edges, c.dtype)
+            kernels.loops().bins_of(c, right, np.ones(len(c)), near, True, table)
         return table
 
     tables = map_blocks(block, len(p), max(BLOCK * 8 // p.shape[1], 64))

@@ -130,23 +130,10 @@ def fine_edges() -> np.ndarray:
 
 
 @cache
-def _starts() -> tuple[np.ndarray, np.ndarray]:
-    """For `kernels.cells_loop`: an edge below each multiple of 1/8192, and below each log-odds."""
+def cell_search() -> tuple[Any, ...]:
+    """For `loops.cell_bin`: the edges, where each multiple of 1/8192 is, and each log-odds."""
     logits = np.linspace(-_MAX_LOGIT, _MAX_LOGIT, _LOGIT + 1)
     values = np.linspace(0.0, 1.0, _UNIFORM + 1), 1 / (1 + np.exp(-logits))
-    return tuple(
-        np.clip(np.searchsorted(fine_edges(), v) - 2, 0, len(fine_edges()) - 2) for v in values
-    )
-
-
-def add_cells(
-    table: np.ndarray, confidence: np.ndarray, correct: np.ndarray, weights: Any, quick: bool
-) -> np.ndarray:
-    """Add the sums of samples in the cells of `fine_edges` to a table (3, cells)."""
     edges = fine_edges()
-    if not quick:
-        table += kernels.bins_of(confidence.astype(np.float64), correct, weights, edges)
-        return table
-    odds = kernels.log_odds(confidence)
-    kernels.cells_loop(confidence, odds, correct, weights, edges, *_starts(), _MAX_LOGIT, table)
-    return table
+    starts = (np.searchsorted(edges, v).astype(np.uint64) for v in values)
+    return kernels.open_edges(edges, edges.dtype), *starts, _MAX_LOGIT

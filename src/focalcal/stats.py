@@ -15,11 +15,12 @@ from typing import Any, Self
 import numpy as np
 
 from focalcal import bins as _bins
+from focalcal import kernels
 from focalcal._checks import check_whole
 from focalcal.bins import Bins
 from focalcal.columns import Columns, Input, map_columns, read
 from focalcal.errors import InputError
-from focalcal.ordered import Ordered, add_cells, fine_edges
+from focalcal.ordered import Ordered, cell_search, fine_edges
 
 SETTINGS = ("n_classes", "bins", "threshold", "kind")
 TABLES = ("top", "classes", "fine")
@@ -37,8 +38,9 @@ SUMS: dict[str, Callable[[Columns, float], np.ndarray]] = {
 }
 """What is summed over samples, apart for right and wrong ones: functions of (columns, threshold).
 
-A metric's declaration may add to it.
+A metric's declaration may add to it. `loops.sums_of` sums the first seven.
 """
+COMPILED = len(SUMS)
 
 
 @dataclasses.dataclass
@@ -118,18 +120,15 @@ class CalibrationStats:
                 f"CalibrationStats, got {given} of kind {data.kind!r}"
             )
 
-        edges, quick = self.top.edges, data.quick
+        edges, add_block = self.top.edges, _add_quickly if data.quick else _add_plainly
 
-        def run(blocks: Iterator[tuple[Columns, slice]]) -> tuple[Any, ...]:
+        def run(blocks: Iterator[tuple[Columns, slice]]) -> tuple[np.ndarray, ...]:
+            tables = [np.zeros((3, *b.counts.shape)) for b in self.tables().values()]
             sums = np.zeros((len(SUMS), 2))
-            top, classes, fine = (np.zeros((3, *b.counts.shape)) for b in self.tables().values())
             for c, rows in blocks:
                 w = np.ones(len(c)) if data.weights is None else data.weights[rows]
-                sums += split_sums(c, self.threshold, w)
-                _bins.add_samples(top, c.confidence, c.correct, edges, w, quick)
-                _bins.add_columns(classes, c.labels, c.probs, edges, w, quick)
-                add_cells(fine, c.confidence, c.correct, w, quick)
-            return sums, top, classes, fine
+                add_block(c, w, self.threshold, edges, sums, *tables)
+            return sums, *tables
 
         sums, *tables = zip(*map_columns(data, run))
         added = zip(SUMS, np.sum(sums, axis=0))
@@ -242,14 +241,50 @@ class CalibrationStats:
         return {"top": self.top, "classes": self.classes, "fine": self.cells()}
 
 
-def split_sums(c: Columns, threshold: float, weights: np.ndarray) -> np.ndarray:
-    """Weighted sums of every name of `SUMS` over wrong and over right samples, (S, 2)."""
+def _add_plainly(
+    c: Columns,
+    w: np.ndarray,
+    threshold: float,
+    edges: np.ndarray,
+    sums: np.ndarray,
+    top: np.ndarray,
+    classes: np.ndarray,
+    fine: np.ndarray,
+) -> None:
+    """Add a block of samples of weights w to its tables: the specification of `_add_quickly`."""
+    near, wide = edges.astype(c.confidence.dtype), c.confidence.astype(np.float64)
+    sums += split_sums(c, threshold, w, list(SUMS))
+    top += kernels.bins_of(c.confidence, c.correct, w, near)
+    classes += kernels.class_bins_of(c.probs, c.labels, w, near)
+    fine += kernels.bins_of(wide, c.correct, w, fine_edges())
+
+
+def _add_quickly(
+    c: Columns,
+    w: np.ndarray,
+    threshold: float,
+    edges: np.ndarray,
+    sums: np.ndarray,
+    top: np.ndarray,
+    classes: np.ndarray,
+    fine: np.ndarray,
+) -> None:
+    loops, near = kernels.loops(), kernels.open_edges(edges, c.confidence.dtype)
+    p_y, high = np.exp(-c.nll), at_least(c.confidence, threshold)
+    loops.sums_of(c.nll, p_y, c.entropy, c.brier, high, c.correct, w, sums)
+    loops.bins_of(c.confidence, c.correct, w, near, True, top)
+    loops.class_bins_of(c.probs, c.labels, w, near, classes)
+    odds = kernels.log_odds(c.confidence)
+    loops.cells_of(c.confidence, odds, c.correct, w, cell_search(), fine)
+    if len(SUMS) > COMPILED:
+        sums[COMPILED:] += split_sums(c, threshold, w, list(SUMS)[COMPILED:])
+
+
+def split_sums(c: Columns, threshold: float, weights: np.ndarray, names: list[str]) -> np.ndarray:
+    """Weighted sums of some names of `SUMS` over wrong and over right samples, (S, 2)."""
     right = weights * c.correct
     groups = np.stack([weights - right, right], axis=1)
-    values = np.empty((len(SUMS), len(c)))
-    for row, function in zip(values, SUMS.values()):
-        row[:] = function(c, threshold)
-    return values @ groups
+    return np.stack([SUMS[name](c, threshold) for name in names]).astype(np.float64) @ groups
 
 
 def ratio(top: Any, bottom: Any) -> np.ndarray:

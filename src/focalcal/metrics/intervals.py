@@ -173,7 +173,7 @@ class _Cells:
 
         def block(rows: slice) -> None:
             if quick:
-                kernels.cell_scores_loop(p[rows], y[rows], self._inner, slope, level, out[rows])
+                kernels.loops().cell_scores(p[rows], y[rows], self._inner, slope, level, out[rows])
             else:
                 out[rows] = kernels.cell_scores(p[rows], y[rows], self._inner, slope, level)
 

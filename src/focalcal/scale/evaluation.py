@@ -46,7 +46,7 @@ def partition_statistics(
     SUMS.update(sums)
     stats = None
     for batch in partition.batches():
-        data = read(batch, quick=quick and kernels.numba_module() is not None)
+        data = read(batch, quick=quick and kernels.loops() is not None)
         if stats is None:
             columns = 1 if data.kind == "binary" else data.n_classes
             stats = CalibrationStats(columns, bins=bins)

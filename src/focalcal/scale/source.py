@@ -18,7 +18,7 @@ from focalcal.formats.metadata import parse_metadata
 from focalcal.formats.roles import Keys
 from focalcal.predictions import Predictions
 
-BATCH_ELEMENTS = 2**20
+BATCH_ELEMENTS = 2**22
 """Numbers read at a time: a row group of any size takes no more memory."""
 _SAMPLED_GROUPS = 32
 _BUFFER = 2**18

@@ -1,0 +1,214 @@
+"""The references of `kernels` as plain loops compiled by numba; results go into arguments.
+
+Imported only by `kernels.loops`, for large inputs. Values to be binned must lie in [0, 1], and the
+outer edges must be infinite (`kernels.open_edges`). Bins are unsigned integers: numba tests whether
+a signed index is negative.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+
+def loop(function):
+    """Compile on the first call, cached on disk: beside this file, else in the user's cache."""
+    # Sums may be taken in any order: several terms at a time.
+    options = {"nogil": True, "error_model": "numpy", "fastmath": {"reassoc", "contract", "nsz"}}
+    try:
+        return njit(cache=True, **options)(function)
+    except RuntimeError:  # no folder to cache in: compiled anew in each process
+        return njit(**options)(function)
+
+
+@loop
+def top_label(p, y, tolerance, confidence, correct):
+    """Also returns False if a row is not a distribution or a label no class."""
+    fine = True
+    n, k = p.shape
+    for i in range(n):
+        at, best, least, total = 0, p[i, 0], p[i, 0], 0.0
+        for j in range(k):
+            v = p[i, j]
+            total += v
+            least = min(least, v)
+            if v > best:
+                at, best = j, v
+        confidence[i] = best
+        correct[i] = at == y[i]
+        good = least >= 0 and best <= 1 and abs(total - 1) <= tolerance
+        fine = fine and good and 0 <= y[i] < k
+    return fine
+
+
+@loop
+def scores_of_probs(p, log_p, y, nll, entropy, square):
+    """Given log p."""
+    n, k = p.shape
+    for i in range(n):
+        mean, rest, own = 0.0, 0.0, np.float64(p[i, y[i]])
+        for j in range(k):
+            v = np.float64(p[i, j])
+            if v > 0:
+                mean += v * log_p[i, j]
+            if j != y[i]:
+                rest += v * v
+        nll[i] = -log_p[i, y[i]]
+        entropy[i] = -mean
+        square[i] = rest + (1 - own) * (1 - own)
+
+
+@loop
+def below_top(z, least, top):
+    """Logits (K, n) become z − max z of each sample, at least `least`; top: where the max is."""
+    k, n = z.shape
+    best = z[0].copy()
+    top[:] = 0
+    for j in range(1, k):
+        for i in range(n):
+            top[i] = j if z[j, i] > best[i] else top[i]
+            best[i] = max(z[j, i], best[i])
+    for j in range(k):
+        for i in range(n):
+            z[j, i] = max(z[j, i] - best[i], least)
+
+
+@loop
+def scores_of_logits(below, e, top, y, confidence, correct, rest, nll, entropy, square):
+    """Given z − max z and its exponential, (K, n), which becomes p.
+
+    ln Σ exp z = log1p(rest) is left to be added to `nll` and `entropy`.
+    """
+    k, n = below.shape
+    rest[:], entropy[:], square[:] = -1.0, 0.0, 0.0
+    for j in range(k):
+        for i in range(n):
+            v = np.float64(e[j, i])
+            rest[i] += v
+            entropy[i] -= v * below[j, i]
+            square[i] += v * v
+    for i in range(n):
+        own = np.uint64(y[i])
+        if rest[i] < 1e-3:  # the difference has lost digits
+            rest[i] = 0.0
+            for j in range(k):
+                if j != top[i]:
+                    rest[i] += e[j, i]
+        share = 1 / (1 + rest[i])
+        p = e[own, i] * share
+        confidence[i] = share
+        correct[i] = top[i] == y[i]
+        nll[i] = -below[own, i]
+        entropy[i] *= share
+        square[i] = max(square[i] * share * share - p * p, 0.0) + (1 - p) * (1 - p)
+    for j in range(k):
+        for i in range(n):
+            e[j, i] *= confidence[i]
+
+
+@loop
+def bin_from(v, b, edges):
+    """The bin of v, looked for from bin b on, downwards and upwards."""
+    while v <= edges[b]:
+        b -= np.uint64(1)
+    while v > edges[b + np.uint64(1)]:
+        b += np.uint64(1)
+    return b
+
+
+@loop
+def even_bin(v, edges):
+    """The bin of v among equally wide ones: rounding can put the product one bin off."""
+    return bin_from(v, np.uint64(v * (len(edges) - 1)), edges)
+
+
+@loop
+def search_bin(v, edges):
+    """The bin of v among bins of any width."""
+    low, high = np.uint64(0), np.uint64(len(edges) - 2)
+    while low < high:
+        middle = (low + high) // np.uint64(2)
+        if v > edges[middle + np.uint64(1)]:
+            low = middle + np.uint64(1)
+        else:
+            high = middle
+    return low
+
+
+@loop
+def cell_bin(v, odds, edges, from_x, from_odds, reach):
+    """The bin of v among `fine_edges`: two tables say from which edge on to look.
+
+    from_x[i]: an edge at or below i/len(from_x); from_odds[i]: the same for log-odds, which lie in
+    [−reach, reach].
+    """
+    near = min(max(odds, -reach), reach)
+    at = np.uint64((near + reach) / (2 * reach) * (len(from_odds) - 1))
+    return bin_from(v, max(from_x[np.uint64(v * (len(from_x) - 1))], from_odds[at]), edges)
+
+
+@loop
+def add(table, b, x, hit, w):
+    table[0, b] += w
+    table[1, b] += w * x
+    table[2, b] += w * hit
+
+
+@loop
+def bins_of(x, hit, w, edges, even, table):
+    """Added to a table; even: whether the bins are equally wide."""
+    for i in range(len(x)):
+        b = even_bin(x[i], edges) if even else search_bin(x[i], edges)
+        add(table, b, x[i], hit[i], w[i])
+
+
+@loop
+def class_bins_of(p, y, w, edges, table):
+    """Equally wide bins, added to a table."""
+    n, k = p.shape
+    for i in range(n):
+        for j in range(k):
+            b = even_bin(p[i, j], edges)
+            table[0, j, b] += w[i]
+            table[1, j, b] += w[i] * p[i, j]
+        if y[i] >= 0:
+            own = np.uint64(y[i])
+            table[2, own, even_bin(p[i, own], edges)] += w[i]
+
+
+@loop
+def cells_of(x, odds, hit, w, cells, table):
+    """`bins_of` for the cells of `fine_edges`, given log-odds and what `cell_bin` takes."""
+    for i in range(len(x)):
+        v = np.float64(x[i])
+        add(table, cell_bin(v, odds[i], *cells), v, hit[i], w[i])
+
+
+@loop
+def sums_of(nll, p_y, entropy, brier, high, correct, w, sums):
+    """The sums of `stats.SUMS`, in its order, over wrong and over right samples: (S, 2)."""
+    for i in range(len(w)):
+        right = np.uint64(correct[i])
+        infinite = nll[i] == np.inf
+        sums[0, right] += w[i]
+        sums[1, right] += w[i] * brier[i]
+        sums[2, right] += 0.0 if infinite else w[i] * nll[i]
+        sums[3, right] += w[i] * infinite
+        sums[4, right] += w[i] * entropy[i]
+        sums[5, right] += w[i] * p_y[i]
+        sums[6, right] += w[i] * high[i]
+
+
+@loop
+def cell_scores(p, y, inner, slope, level, out):
+    n, k = p.shape
+    m = slope.shape[1]
+    for i in range(n):
+        total = 0.0
+        for j in range(k):
+            b = 0
+            while b < m - 1 and p[i, j] > inner[j, b]:
+                b += 1
+            hit = 1.0 if j == y[i] else 0.0
+            total += slope[j, b] * (p[i, j] - hit) + level[j, b]
+        out[i] = total

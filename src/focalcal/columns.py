@@ -253,7 +253,7 @@ def _checked_top(p: np.ndarray, y_true: Any, edges: np.ndarray | None) -> tuple[
             kernels.loops().bins_of(c, right, np.ones(len(c)), near, True, table)
         return table
 
-    tables = map_blocks(block, len(p), max(BLOCK * 8 // p.shape[1], 64))
+    tables = map_blocks(block, len(p), max(BLOCK // p.shape[1], 64))
     if any(table is None for table in tables):
         return None
     return y, confidence, correct, None if edges is None else np.sum(tables, axis=0)

@@ -138,9 +138,12 @@ class Sample:
 
     def stats(self) -> CalibrationStats:
         """The statistics of the samples as they are, exact in everything."""
-        w = np.ones(self.n) if self.weights is None else self.weights
-        right = w * self.correct
-        sums = {n: np.array([v @ (w - right), v @ right]) for n, v in self.values.items()}
+        sums = {}
+        if self.values:
+            w = np.ones(self.n) if self.weights is None else self.weights
+            right = w * self.correct
+            wrong = w - right
+            sums = {name: np.array([v @ wrong, v @ right]) for name, v in self.values.items()}
         return CalibrationStats(
             **self._settings(),
             n=self.n,

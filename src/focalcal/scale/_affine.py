@@ -16,20 +16,20 @@ from focalcal.calibrators.structured import prior_penalty
 from focalcal.calibrators.temperature import scaled
 
 if TYPE_CHECKING:
-    from focalcal.scale.fitting import Problem
+    from focalcal.scale.fitting import StreamedData
 
 MAX_WHITENED = 1200
 """Up to so many parameters the sample's Hessian is formed; past it L-BFGS works unaided."""
 _HESSIAN_ROWS = 20_000
 
 
-def fit_structured(problem: Problem, calibrator: Any, notes: tuple[str, ...]) -> dict[str, Any]:
+def fit_structured(data: StreamedData, calibrator: Any, notes: tuple[str, ...]) -> dict[str, Any]:
     """Set weight and bias of a structured calibrator; return fields for `Diagnostics`."""
-    k, n, full = problem.source.n_classes, problem.source.n, calibrator.full
+    k, n, full = data.source.n_classes, data.source.n, calibrator.full
     temperature = calibrator.temperature_
     penalty = prior_penalty(n, k, calibrator.strength, full)
-    x = features(problem.logits, temperature)
-    started = fit_affine(x, problem.labels, np.ones(len(x)), penalty)
+    x = features(data.logits, temperature)
+    started = fit_affine(x, data.labels, np.ones(len(x)), penalty)
     identity = np.eye(k) if full else np.ones(k)
     shrink = _shrinkage(penalty, k, full)
     start = np.concatenate([(started.weight - identity).reshape(-1), started.bias])
@@ -38,7 +38,7 @@ def fit_structured(problem: Problem, calibrator: Any, notes: tuple[str, ...]) ->
     def objective(u: np.ndarray) -> tuple[float, np.ndarray]:
         flat = start + (u if root is None else scipy.linalg.solve_triangular(root, u))
         weight = identity + flat[:-k].reshape(identity.shape)
-        sums = problem.total(affine_sums, temperature=temperature, weight=weight, bias=flat[-k:])
+        sums = data.total(affine_sums, temperature=temperature, weight=weight, bias=flat[-k:])
         value = sums[0] / n + 0.5 * float(np.sum(shrink * flat**2))
         gradient = sums[1:] / n + shrink * flat
         if root is not None:

@@ -15,25 +15,25 @@ from focalcal.calibrators import FocalTemperatureScaling
 from focalcal.calibrators._focal_nll import focal_nll
 
 if TYPE_CHECKING:
-    from focalcal.scale.fitting import Problem
+    from focalcal.scale.fitting import StreamedData
 
 MAX_STEPS = 20
 _NEAR = 1e-4  # distance of the points behind the Hessian; its relative error is of this size
 _SMALL = 1e-6  # a step this short changes the NLL by less than 1e-12
 
 
-def fit_focal(problem: Problem, calibrator: FocalTemperatureScaling) -> dict[str, Any]:
+def fit_focal(data: StreamedData, calibrator: FocalTemperatureScaling) -> dict[str, Any]:
     """Set γ and T of the calibrator; return fields for `Diagnostics`."""
     low, high = np.log1p(np.asarray(calibrator.gamma_range, dtype=float))
     start = FocalTemperatureScaling(gamma_range=calibrator.gamma_range)
-    start._fit(_fit_data(problem))
+    start._fit(_fit_data(data))
     x = np.array([np.log1p(start.gamma_), np.log(start.temperature_)])
     x[0] = np.clip(x[0], low, high)
     loss, steps, converged = np.inf, 0, False
     previous = x
     while steps < MAX_STEPS:
         steps += 1
-        value, gradient, hessian = _quadratic(problem, x)
+        value, gradient, hessian = _quadratic(data, x)
         if value > loss + 1e-12:  # too far: back halfway to the last good point
             x = (x + previous) / 2
             continue
@@ -72,9 +72,9 @@ def focal_sums(logits: np.ndarray, labels: np.ndarray, points: np.ndarray) -> np
     return np.array([*out, 1.0]) * n
 
 
-def _quadratic(problem: Problem, x: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
+def _quadratic(data: StreamedData, x: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
     points = x + _NEAR * np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
-    sums = problem.total(focal_sums, points=points)
+    sums = data.total(focal_sums, points=points)
     values = (sums[:-1] / sums[-1]).reshape(3, 3)
     gradient = values[0, 1:]
     hessian = (values[1:, 1:] - gradient) / _NEAR
@@ -100,7 +100,7 @@ def _newton_step(
     return scipy.optimize.lsq_linear(root, target, (lower, upper), method="bvls").x
 
 
-def _fit_data(problem: Problem) -> Any:
+def _fit_data(data: StreamedData) -> Any:
     from focalcal.calibrators.base import FitData
 
-    return FitData(problem.logits, problem.labels, None)
+    return FitData(data.logits, data.labels, None)

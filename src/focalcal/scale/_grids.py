@@ -22,7 +22,7 @@ from focalcal.ordered import Ordered, fine_edges
 
 if TYPE_CHECKING:
     from focalcal.calibrators.base import Calibrator
-    from focalcal.scale.fitting import Problem
+    from focalcal.scale.fitting import StreamedData
 
 POINTS_PER_PASS = 500
 _EVERY = 8  # of the fine histogram's edges one in so many is kept
@@ -36,7 +36,7 @@ def _cells() -> np.ndarray:
     return np.unique(np.concatenate([edges[:2], edges[::_EVERY], edges[-2:]]))
 
 
-def fit_grid(problem: Problem, calibrator: Calibrator) -> dict[str, Any]:
+def fit_grid(data: StreamedData, calibrator: Calibrator) -> dict[str, Any]:
     """Set γ and T of the calibrator to the best of its grid; return fields for `Diagnostics`."""
     if getattr(calibrator, "search", None) == "line" or calibrator.objective == "nll":
         raise InputError(
@@ -54,8 +54,8 @@ def fit_grid(problem: Problem, calibrator: Calibrator) -> dict[str, Any]:
         part = np.array(everything[i : i + POINTS_PER_PASS])
         fixed = calibrator.objective == "ece"
         edges = _bins.equal_width_edges(calibrator.bins) if fixed else _cells()
-        sums = problem.total(histograms, pairs=part, edges=edges)
-        counts = sums[-problem.source.n_classes :]
+        sums = data.total(histograms, pairs=part, edges=edges)
+        counts = sums[-data.source.n_classes :]
         tables = sums[: -len(counts)].reshape(3, len(part), -1)
         binned = Bins(edges, *tables)
         if fixed:

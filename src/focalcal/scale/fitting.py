@@ -46,7 +46,7 @@ class ScaledFit:
 
 
 @dataclasses.dataclass(frozen=True)
-class Problem:
+class StreamedData:
     """What every fit works on: the source, who reads it, a sample of it, and a floor for zeros."""
 
     source: Source
@@ -93,23 +93,23 @@ def fit(
         raise InputError(f"expected task 'auto' for a fit at scale, got {calibrator.task!r}")
     sample = source.sample(sample_rows)
     logits = two_columns(sample.as_logits(floor))
-    problem = Problem(source, engine, logits, sample.labels, floor, progress)
+    data = StreamedData(source, engine, logits, sample.labels, floor, progress)
     started = engine.passes
     calibrator.n_classes_ = source.n_classes
     by_nll = getattr(calibrator, "objective", "nll") == "nll"
     by_gradient = getattr(calibrator, "search", None) in (None, "gradient")
     if by_nll and by_gradient:
-        outcome = _fit_nll(problem, calibrator)
+        outcome = _fit_nll(data, calibrator)
     else:
-        outcome = _grids.fit_grid(problem, calibrator)
+        outcome = _grids.fit_grid(data, calibrator)
     calibrator.diagnostics_ = _diagnostics(source.n, outcome)
     for message in calibrator.diagnostics_.warnings:
         warnings.warn(f"{type(calibrator).__name__}: {message}", FitWarning, stacklevel=2)
     return ScaledFit(calibrator, engine.passes - started, source.n)
 
 
-def _fit_nll(problem: Problem, calibrator: Calibrator) -> dict[str, Any]:
-    plain, first = fit_temperature(problem)
+def _fit_nll(data: StreamedData, calibrator: Calibrator) -> dict[str, Any]:
+    plain, first = fit_temperature(data)
     temperature = 1.0 / plain.beta if plain.beta > 0 else math.inf
     outcome = {
         "objective": "nll",
@@ -125,24 +125,24 @@ def _fit_nll(problem: Problem, calibrator: Calibrator) -> dict[str, Any]:
     if calibrator.method == "focal-temperature":
         calibrator.gamma_ = 0.0
         if plain.kind == "inner":
-            outcome |= _focal.fit_focal(problem, calibrator)
+            outcome |= _focal.fit_focal(data, calibrator)
     elif calibrator.method != "temperature":
-        outcome |= _affine.fit_structured(problem, calibrator, outcome["warnings"])
+        outcome |= _affine.fit_structured(data, calibrator, outcome["warnings"])
     return outcome
 
 
-def fit_temperature(problem: Problem) -> tuple[Optimum, dict[str, Any]]:
+def fit_temperature(data: StreamedData) -> tuple[Optimum, dict[str, Any]]:
     """The best β = 1/T by merged Newton steps; and the NLL at β = 1 and the class counts."""
-    start = fit_inverse_temperature(problem.logits, problem.labels, None)
+    start = fit_inverse_temperature(data.logits, data.labels, None)
     first: dict[str, Any] = {}
-    unit = float(np.abs(problem.logits).max())
+    unit = float(np.abs(data.logits).max())
     # As in memory: squares of logits outside these decades leave the range of float32.
     unit = 1.0 if unit == 0 or 1e-9 < unit < 1e9 else unit
 
     def at(beta: float) -> Moments:
         if first:
-            return moments_of(problem.total(sums_at, beta=beta, unit=unit))
-        sums = problem.total(first_sums, beta=beta, unit=unit)
+            return moments_of(data.total(sums_at, beta=beta, unit=unit))
+        sums = data.total(first_sums, beta=beta, unit=unit)
         first["before"] = float(sums[5] / sums[4])
         first["n_per_class"] = tuple(sums[6:].astype(int).tolist())
         return moments_of(sums[:5])

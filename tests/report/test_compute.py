@@ -204,3 +204,20 @@ def test_unknown_format_is_refused(tmp_path, data):
     with pytest.raises(InputError, match="expected a format"):
         write(data, tmp_path / "report.pdf")
     assert not list(tmp_path.iterdir())
+
+
+def test_zeros_need_no_floor(rng, tmp_path):
+    # votes of twenty trees; one test label has probability zero
+    p = rng.multinomial(20, [0.7, 0.2, 0.1], size=200) / 20
+    y = np.array([rng.choice(3, p=row) for row in p])
+    y[150:] = p[150:].argmax(axis=1)
+    y[199], p[199] = 2, (0.9, 0.1, 0.0)
+    parts = [Predictions(probs=p[a:b], labels=y[a:b]) for a, b in ((0, 150), (150, 200))]
+    with _quiet():
+        methods = ("identity", "temperature")
+        data = report([Model("forest", *parts)], Settings(methods=methods, resamples=5))
+        write(data, tmp_path / "report.html")
+    one = data.models[0]
+    assert one["identity"].evaluation["nll"].value == np.inf
+    assert np.isfinite(one["temperature"].evaluation["nll"].value)
+    assert (tmp_path / "report.html").stat().st_size > 0

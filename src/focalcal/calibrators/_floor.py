@@ -14,11 +14,11 @@ from focalcal._arrays import Array, log_softmax, namespace, to_numpy
 from focalcal.calibrators._folds import fold_shares
 from focalcal.calibrators._newton import fit_inverse_temperature
 
-SHARES = (1e-3, 3e-3, 1e-2, 3e-2, 1e-1)
+SHARES = (1e-9, 1e-7, 1e-5, 1e-4, 1e-3, 1e-2, 3e-2, 1e-1, 0.3, 1.0, 3.0)
 """K·ε: the floors that are tried, as shares of a uniform distribution."""
 PRIOR = (-2.0, 2.0)
 """Mean and standard deviation of log₁₀(K·ε) before data are seen; no floor counts as −7."""
-ENOUGH = 2**20
+ENOUGH = 2**18
 """Logits that are enough to learn one number."""
 IMPOSSIBLE = 1e4
 """A logit of −∞ is one so far below the largest where no floor was learnt: its softmax is 0."""
@@ -49,20 +49,14 @@ def fit_floor(logits: Array, labels: Array, weights: Array | None) -> float:
         few = fold_shares(z, y, np.ones(len(y)) if w is None else w, z.size // ENOUGH)[0] > 0
         z, y, w = z[few], y[few], None if w is None else w[few]
     n, k = (float(len(y)) if w is None else float(w.sum())), z.shape[1]
-    best, lowest = 0.0, np.inf
+    losses = {}
     if not np.isneginf(z).any():
-        lowest = fit_inverse_temperature(z, y, w).loss + _surprise(1e-7) / n
+        losses[0.0] = fit_inverse_temperature(z, y, w).loss + _surprise(1e-7) / n
     p = np.exp(log_softmax(z))
-    rises = 0
-    for share in SHARES:
-        loss = fit_inverse_temperature(np.log(p + share / k), y, w).loss + _surprise(share) / n
-        if loss < lowest:
-            best, lowest, rises = share / k, loss, 0
-        else:
-            rises += 1
-        if rises == 2:
-            break
-    return best
+    for share in SHARES:  # all of them: naive Bayes can have two minima
+        loss = fit_inverse_temperature(np.log(p + share / k), y, w).loss
+        losses[share / k] = loss + _surprise(share) / n
+    return min(losses, key=losses.__getitem__)
 
 
 def _surprise(share: float) -> float:

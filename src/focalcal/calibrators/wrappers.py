@@ -17,11 +17,9 @@ from focalcal.calibrators.temperature import TemperatureScaling
 from focalcal.errors import InputError
 
 RESPONSES = ("auto", "decision_function", "predict_log_proba")
-FLOOR = 1e-6
-"""What an exact zero probability counts as, for trees and forests return them; see `_logits`."""
 CERTAIN = 1e-15
-"""What smaller probabilities count as: a naive Bayes sure to 1e-4000 and wrong would otherwise
-decide the temperature by itself."""
+"""Smaller probabilities count as zero, for which calibrators learn a floor: a naive Bayes sure to
+1e-4000 and wrong would otherwise decide the temperature by itself."""
 
 
 class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
@@ -39,9 +37,8 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
             None is temperature scaling by NLL.
         cv: "prefit" or the number of folds ≥ 2; folds are shuffled with `random_state`.
         response: which logits are calibrated. "decision_function" or "predict_log_proba"; "auto"
-            takes the first of them that the estimator has. An exact zero probability counts as
-            1e-6, or as the smallest other probability of its row if that is less; none counts as
-            less than 1e-15.
+            takes the first of them that the estimator has. A probability below 1e-15 counts as
+            zero; where there are zeros, the calibrator learns a floor under the probabilities.
 
     Fitted: `estimator_`, `calibrator_`, `classes_`.
 
@@ -167,9 +164,7 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
             )
         if response == "decision_function":
             return logits
-        finite = np.where(np.isfinite(logits), logits, np.inf)
-        least = np.minimum(np.log(FLOOR), finite.min(axis=1, keepdims=True))
-        return np.maximum(np.where(np.isneginf(logits), least, logits), np.log(CERTAIN))
+        return np.where(logits < np.log(CERTAIN), -np.inf, logits)
 
 
 def _fit_clone(estimator: Any, X: Any, y: np.ndarray, sample_weight: Any) -> Any:

@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 
 from focalcal._arrays import to_numpy, two_columns
-from focalcal._checks import check_labels, check_logits
+from focalcal._checks import check_labels
 from focalcal.calibrators import Calibrator
+from focalcal.calibrators._floor import fit_floor, floored
 from focalcal.calibrators._grid import TopScores, grid_search, line_search
-from focalcal.calibrators.base import FitData
+from focalcal.calibrators.base import FitData, check_usable_logits, has_zeros
 from focalcal.calibrators.focal import GAMMAS, TEMPERATURES
 from focalcal.report.data import Landscape
 
@@ -28,11 +29,13 @@ def landscape(
 
     fitted: focal temperature scaling fitted by NLL, to show beside them.
     """
-    z = two_columns(check_logits(to_numpy(logits)))
+    z = two_columns(check_usable_logits(to_numpy(logits), zeros=True))
     y = to_numpy(check_labels(labels, len(z), z.shape[1], name="labels"))
     if len(z) > MAX_ROWS:
         keep = np.sort(np.random.default_rng(0).permutation(len(z))[:MAX_ROWS])
         z, y = z[keep], y[keep]
+    if has_zeros(z):
+        z = floored(z, fit_floor(z, y, None))
     data = FitData(z, y, None)
     scores = TopScores(data, "adaptive_ece", bins)
     temperatures = np.asarray(TEMPERATURES)

@@ -28,22 +28,24 @@ print(f"error {metrics.error(y_test, probs):.1%}, ECE {metrics.ece(y_test, probs
 # %%
 # Forests are *under*-confident: averaging trees pulls every probability away from 1. The loss after
 # calibration depends on the floor: with a tiny one a single wrong zero costs so much that the
-# temperature must rise for all samples. For the dashed lines the calibrators were given the zeros as
-# they are (logits of −∞) and chose the floor themselves.
+# temperature must rise for all samples. For the dashed lines the calibrators got the zeros as they
+# are (logits of −∞) and chose the floor themselves.
 val = Predictions(probs=forest.predict_proba(X_val), labels=y_val)
 test = Predictions(probs=probs, labels=y_test)
+
+
+def fitted(method, floor):
+    cal = calibrators.make(method).fit(val.as_logits(floor, zeros=True), val.labels)
+    proba = cal.predict_proba(test.as_logits(floor, zeros=True))
+    return metrics.nll(test.labels, proba), cal.floor_
+
+
 floors = np.geomspace(1e-12, 9e-2, 24)
 fig, ax = plt.subplots(figsize=(6, 4), layout="constrained")
 for color, method in (("C0", "temperature"), ("C1", "structured-vector")):
-
-    def test_loss(floor, zeros=False):
-        cal = calibrators.make(method).fit(val.as_logits(floor, zeros=zeros), val.labels)
-        proba = cal.predict_proba(test.as_logits(floor, zeros=zeros))
-        return metrics.nll(test.labels, proba), cal.floor_
-
-    ax.semilogx(floors, [test_loss(f)[0] for f in floors], color=color, label=method)
-    learnt, floor = test_loss(None, zeros=True)
-    ax.axhline(learnt, color=color, linestyle="--", linewidth=1)
-    print(f"{method}: floor {floor:.1e}, log-loss {learnt:.3f}")
+    ax.semilogx(floors, [fitted(method, f)[0] for f in floors], color=color, label=method)
+    loss, floor = fitted(method, None)
+    ax.axhline(loss, color=color, linestyle="--", linewidth=1)
+    print(f"{method}: floor {floor:.2g}, log-loss {loss:.3f}")
 ax.set(xlabel="floor under the probabilities", ylabel="log-loss on the test set")
 ax.legend(frameon=False)

@@ -6,10 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from focalcal._arrays import to_numpy, two_columns
+from focalcal._arrays import softmax, to_numpy, two_columns
 from focalcal._checks import check_labels
 from focalcal.calibrators import Calibrator
-from focalcal.calibrators._floor import fit_floor, floored
 from focalcal.calibrators._grid import TopScores, grid_search, line_search
 from focalcal.calibrators.base import FitData, check_usable_logits, has_zeros
 from focalcal.calibrators.focal import GAMMAS, TEMPERATURES
@@ -35,7 +34,7 @@ def landscape(
         keep = np.sort(np.random.default_rng(0).permutation(len(z))[:MAX_ROWS])
         z, y = z[keep], y[keep]
     if has_zeros(z):
-        z = floored(z, fit_floor(z, y, None))
+        z = np.log(softmax(z) + (1e-3 / z.shape[1] if fitted is None else fitted.floor_))
     data = FitData(z, y, None)
     scores = TopScores(data, "adaptive_ece", bins)
     temperatures = np.asarray(TEMPERATURES)

@@ -32,14 +32,7 @@ from focalcal_papers import theory
 
 @dataclass(frozen=True)
 class Erratum:
-    """One statement of a paper, its correction, and the evidence.
-
-    Attributes:
-        paper, where: the paper and the place in it.
-        printed: what it says.
-        true: what holds.
-        evidence: numbers that show it, named.
-    """
+    """What a paper prints at a place, what is true instead, and the numbers that show it."""
 
     paper: str
     where: str
@@ -60,6 +53,20 @@ def errata() -> list[Erratum]:
 @cache
 def _computed() -> tuple[Erratum, ...]:
     return tuple(Erratum(*text, evidence()) for text, evidence in _ENTRIES)
+
+
+Evidence = Callable[[], dict[str, float]]
+_ENTRIES: list[tuple[tuple[str, ...], Evidence]] = []
+
+
+def _erratum(paper: str, where: str, printed: str, true: str) -> Callable[[Evidence], Evidence]:
+    """Declare an erratum; the decorated function computes its evidence."""
+
+    def declare(evidence: Evidence) -> Evidence:
+        _ENTRIES.append(((paper, where, printed, true), evidence))
+        return evidence
+
+    return declare
 
 
 def logit_curvature(p: float, gamma: float) -> float:
@@ -84,6 +91,12 @@ def smallest_lowered(gamma: float) -> int:
     return int(np.floor(1 / probability_for_gamma(gamma))) + 2
 
 
+@_erratum(
+    "Kimura",
+    "Eq. 30 to 32, Fig. 1",
+    "the gradient stays away from 0 as p → 1 unless γ > 0.5; γ ln p; CE as another γ",
+    "dFL/dp = −g(p,γ)/p → 0 as p → 1 for every γ > 0; the term is p ln p; CE is γ = 0",
+)
 def _gradient_at_one() -> dict[str, float]:
     p = 1 - 1e-12
     return {
@@ -91,12 +104,24 @@ def _gradient_at_one() -> dict[str, float]:
     }
 
 
+@_erratum(
+    "Kimura",
+    "Eq. 28",
+    "focal loss scales the cross-entropy Hessian down",
+    "the factor is g(p,γ), plus a rank-one term: curvature rises at low p, falls at high p",
+)
 def _curvature() -> dict[str, float]:
     return {
         f"curvature at p={p}, gamma={g}": logit_curvature(p, g) for p in (0.27, 0.9) for g in (0, 3)
     }
 
 
+@_erratum(
+    "Kimura",
+    "Lemma 1",
+    "(1−q)^γ ≥ 1 − γq for every γ > 0",
+    "that step fails for 0 < γ < 1; the lemma's inequality held wherever tried",
+)
 def _bernoulli_step() -> dict[str, float]:
     rng = np.random.default_rng(0)
     p, q = rng.dirichlet(np.ones(4), size=(2, 2000))
@@ -107,6 +132,12 @@ def _bernoulli_step() -> dict[str, float]:
     return {"(1-q)^.5 at q=.5": 0.5**0.5, "1-.5q at q=.5": 0.75, "least slack": min(slack)}
 
 
+@_erratum(
+    "Kimura",
+    "Cor. 1",
+    "the bound holds with probability ≤ ε",
+    "≥ 1 − ε, for λ in (0, 2), a loss in [0, 1] and a prior that never saw the sample",
+)
 def _bound_coverage() -> dict[str, float]:
     """Share of samples on which the bound holds: 20 predictors of known risk, ε = 0.1."""
     rng = np.random.default_rng(0)
@@ -119,6 +150,12 @@ def _bound_coverage() -> dict[str, float]:
     return {"share of samples where the bound holds": held / 300, "1 - epsilon": 0.9}
 
 
+@_erratum(
+    "Kimura",
+    "Theorem 1, Eq. 12, 15, 17",
+    "the distribution minimises the entropy; the mean loss is a product",
+    "it maximises the entropy; the mean is a ratio, with limits max L and min L",
+)
 def _boltzmann() -> dict[str, float]:
     losses = np.array([0.2, 0.5, 1.0])
     rho = theory.maxwell_boltzmann(losses, 0.4)
@@ -133,6 +170,12 @@ def _boltzmann() -> dict[str, float]:
     }
 
 
+@_erratum(
+    "Komisarenko",
+    "Prop. 5",
+    "Ψ never lowers the top probability",
+    "false from four classes on; it holds from g(q_top,γ) ≤ 1 up, so always from ½ up",
+)
 def _lowered() -> dict[str, float]:
     q = np.full(1000, (1 - 0.1451) / 999)
     q[0] = 0.1451
@@ -140,6 +183,12 @@ def _lowered() -> dict[str, float]:
     return after | {f"smallest K, gamma={g}": smallest_lowered(g) for g in (1, 2, 3, 5)}
 
 
+@_erratum(
+    "Komisarenko",
+    "binary fit, Fig. 2",
+    "1/T = .95γ + .85; T = .76 and .36",
+    "the best T errs by at most 1.21e-3, that line by 3.6e-2; T = .731 and .276",
+)
 def _binary_lines() -> dict[str, float]:
     gammas = np.linspace(0.3, 0.6, 7)
     best = [closest_temperature(g) for g in gammas]
@@ -154,6 +203,12 @@ def _binary_lines() -> dict[str, float]:
     }
 
 
+@_erratum(
+    "Komisarenko",
+    "fits for K = 3 and 4, Fig. 5",
+    "K = 4: 1/T = .47γ + .85, error 8 %; T = .81 and .46 without their γ",
+    "K = 4: .489γ + .960, error 12.7 % (K = 3 agrees); the T belong to γ = .5 and 2",
+)
 def _multiclass_lines() -> dict[str, float]:
     gammas = np.linspace(0, 10, 6)
     out = {}
@@ -168,6 +223,12 @@ def _multiclass_lines() -> dict[str, float]:
     return out
 
 
+@_erratum(
+    "Komisarenko",
+    "Prop. 3",
+    "the two temperature bounds in reversed order",
+    "σ(s(γ+1−ln(γ+1)/2)) ≤ Ψ ≤ σ(s(γ+1)) for s > 0",
+)
 def _bounds_direction() -> dict[str, float]:
     return {
         "sigma(s(g+1-ln(g+1)/2)), s=1, gamma=4": float(expit(5 - np.log(5) / 2)),
@@ -176,6 +237,22 @@ def _bounds_direction() -> dict[str, float]:
     }
 
 
+@_erratum(
+    "Charoenphakdee",
+    "risk-minimiser table",
+    ".78",
+    ".7744, which rounds to .77",
+)
+def _risk_minimiser() -> dict[str, float]:
+    return {"q*, p=(.9,.1), gamma=1": float(inverse_focal_map([0.9, 0.1], 1.0)[0])}
+
+
+@_erratum(
+    "Mukhoti",
+    "Prop. 2",
+    "γ = 3 at p0 = .5; a negative γ from W₀",
+    "γ*(.5) = 0, so 3 is a policy; W₀ gives γ = 0",
+)
 def _gamma_at_half() -> dict[str, float]:
     a, b = 0.8, 0.2 * np.log(0.2)
     w0 = lambertw(-(a ** (1 - a / b) / b) * np.log(a), 0).real
@@ -186,6 +263,12 @@ def _gamma_at_half() -> dict[str, float]:
     }
 
 
+@_erratum(
+    "Mukhoti",
+    "App. G",
+    "the weight norm is larger for focal loss",
+    "it is larger for cross-entropy, as the figure shows",
+)
 def _norms() -> dict[str, float]:
     problem = theory.two_parameter_problem()
     norm = {}
@@ -193,114 +276,3 @@ def _norms() -> dict[str, float]:
         fit = minimize(lambda w, gamma=gamma: problem.losses(w[None], gamma)[0], np.zeros(2))
         norm[f"norm of the {name} minimiser"] = float(np.linalg.norm(fit.x))
     return norm
-
-
-def _risk_minimiser() -> dict[str, float]:
-    return {"q*, p=(.9,.1), gamma=1": float(inverse_focal_map([0.9, 0.1], 1.0)[0])}
-
-
-_ENTRIES: list[tuple[tuple[str, str, str, str], Callable[[], dict[str, float]]]] = [
-    (
-        (
-            "Kimura",
-            "Eq. 30 to 32, Fig. 1",
-            "the gradient stays away from 0 as p → 1 unless γ > 0.5; γ ln p; CE as another γ",
-            "dFL/dp = −g(p,γ)/p → 0 as p → 1 for every γ > 0; the term is p ln p; CE is γ = 0",
-        ),
-        _gradient_at_one,
-    ),
-    (
-        (
-            "Kimura",
-            "Eq. 28",
-            "focal loss scales the cross-entropy Hessian down",
-            "the factor is g(p,γ), plus a rank-one term: curvature rises at low p, falls at high p",
-        ),
-        _curvature,
-    ),
-    (
-        (
-            "Kimura",
-            "Lemma 1",
-            "(1−q)^γ ≥ 1 − γq for every γ > 0",
-            "that step fails for 0 < γ < 1; the lemma's inequality held wherever tried",
-        ),
-        _bernoulli_step,
-    ),
-    (
-        (
-            "Kimura",
-            "Cor. 1",
-            "the bound holds with probability ≤ ε",
-            "≥ 1 − ε, for λ in (0, 2), a loss in [0, 1] and a prior that never saw the sample",
-        ),
-        _bound_coverage,
-    ),
-    (
-        (
-            "Kimura",
-            "Theorem 1, Eq. 12, 15, 17",
-            "the distribution minimises the entropy; the mean loss is a product",
-            "it maximises the entropy; the mean is a ratio, with limits max L and min L",
-        ),
-        _boltzmann,
-    ),
-    (
-        (
-            "Komisarenko",
-            "Prop. 5",
-            "Ψ never lowers the top probability",
-            "false from four classes on; it holds from g(q_top,γ) ≤ 1 up, so always from ½ up",
-        ),
-        _lowered,
-    ),
-    (
-        (
-            "Komisarenko",
-            "binary fit, Fig. 2",
-            "1/T = .95γ + .85; T = .76 and .36",
-            "the best T errs by at most 1.21e-3, that line by 3.6e-2; T = .731 and .276",
-        ),
-        _binary_lines,
-    ),
-    (
-        (
-            "Komisarenko",
-            "fits for K = 3 and 4, Fig. 5",
-            "K = 4: 1/T = .47γ + .85, error 8 %; T = .81 and .46 without their γ",
-            "K = 4: .489γ + .960, error 12.7 % (K = 3 agrees); the T belong to γ = .5 and 2",
-        ),
-        _multiclass_lines,
-    ),
-    (
-        (
-            "Komisarenko",
-            "Prop. 3",
-            "the two temperature bounds in reversed order",
-            "σ(s(γ+1−ln(γ+1)/2)) ≤ Ψ ≤ σ(s(γ+1)) for s > 0",
-        ),
-        _bounds_direction,
-    ),
-    (
-        ("Charoenphakdee", "risk-minimiser table", ".78", ".7744, which rounds to .77"),
-        _risk_minimiser,
-    ),
-    (
-        (
-            "Mukhoti",
-            "Prop. 2",
-            "γ = 3 at p0 = .5; a negative γ from W₀",
-            "γ*(.5) = 0, so 3 is a policy; W₀ gives γ = 0",
-        ),
-        _gamma_at_half,
-    ),
-    (
-        (
-            "Mukhoti",
-            "App. G",
-            "the weight norm is larger for focal loss",
-            "it is larger for cross-entropy, as the figure shows",
-        ),
-        _norms,
-    ),
-]

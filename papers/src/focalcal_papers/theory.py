@@ -7,7 +7,7 @@ al., App. G, to show them on.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -22,10 +22,8 @@ from focalcal.maps import focal_loss_value
 class MaxwellBoltzmann:
     """The distribution of greatest entropy among those with a given mean loss.
 
-    Attributes:
-        probabilities: (M,), one per parameter.
-        beta: inverse temperature; negative where the mean loss is above the plain average.
-        mean_loss, entropy: of that distribution.
+    `probabilities` (M,), one per parameter; `beta`, the inverse temperature, is negative where the
+    mean loss is above the plain average.
     """
 
     probabilities: np.ndarray
@@ -37,14 +35,8 @@ class MaxwellBoltzmann:
 def maxwell_boltzmann(losses: Any, mean_loss: float) -> MaxwellBoltzmann:
     """ρ_j ∝ exp(−β·L_j) with β such that Σ_j ρ_j·L_j = mean_loss.
 
-    The mean falls from max L (β → −∞) to min L (β → ∞), so β is one root.
-
-    Args:
-        losses: (M,) loss of each parameter.
-        mean_loss: strictly between the smallest and the largest loss.
-
-    Returns:
-        The distribution, β, its mean loss and its entropy.
+    `losses` (M,), one per parameter; `mean_loss` lies strictly between their extremes. The mean
+    falls from max L (β → −∞) to min L (β → ∞), so there is exactly one β.
 
     >>> round(maxwell_boltzmann([0.0, 1.0], 0.25).beta, 4)  # ln 3
     1.0986
@@ -76,12 +68,8 @@ def maxwell_boltzmann(losses: Any, mean_loss: float) -> MaxwellBoltzmann:
 class PacBayesBound:
     """A bound on the true risk that holds with probability at least 1 − epsilon.
 
-    Attributes:
-        bound: the bound.
-        trade_off: λ in (0, 2), the best one unless given.
-        empirical_risk, kl: of the posterior.
-        n, epsilon: sample size and failure probability.
-        posterior: (M,) the distribution over parameters, where one was computed.
+    `trade_off` is λ; `empirical_risk` and `kl` are those of the posterior, `n` is the sample size,
+    `posterior` (M,) the distribution over parameters, where one was computed.
     """
 
     bound: float
@@ -120,9 +108,6 @@ def pac_bayes_bound(
         epsilon: failure probability.
         trade_off: λ in (0, 2); by default the best one.
 
-    Returns:
-        The bound and what went into it.
-
     >>> round(pac_bayes_bound(0.1, 2.0, 1000).bound, 4)
     0.1529
 
@@ -157,14 +142,8 @@ def best_pac_bayes_bound(
 ) -> PacBayesBound:
     """The bound minimised over posteriors and λ in turn: Gibbs posterior, best λ, and again.
 
-    Args:
-        losses: (M,) sample loss of each parameter, in [0, 1].
-        n: sample size.
-        epsilon: failure probability.
-        prior: (M,) distribution that does not depend on the sample; uniform by default.
-
-    Returns:
-        The bound, its λ and its posterior; every round lowers the bound.
+    `losses` (M,) of each parameter on the n samples, in [0, 1]; `prior` (M,), uniform by default,
+    must not depend on the sample. Every round lowers the bound.
 
     >>> best = best_pac_bayes_bound([0.1, 0.5], n=1000)
     >>> round(best.bound, 4), best.posterior.round(2)
@@ -176,13 +155,13 @@ def best_pac_bayes_bound(
     log_prior = _log_prior(prior, len(losses))
     trade_off, best = 1.0, None
     for _ in range(1000):
-        rho = softmax(log_prior - trade_off * n * losses)
         log_rho = log_softmax(log_prior - trade_off * n * losses)
+        rho = np.exp(log_rho)
         kl = max(float(np.sum(np.where(rho > 0, rho * (log_rho - log_prior), 0.0))), 0.0)
         now = pac_bayes_bound(float(rho @ losses), kl, n, epsilon)
         if best is not None and not now.bound < best.bound - 1e-15:
             break
-        best = PacBayesBound(now.bound, now.trade_off, now.empirical_risk, kl, n, epsilon, rho)
+        best = replace(now, posterior=rho)
         trade_off = now.trade_off
     return best
 
@@ -199,12 +178,7 @@ class KLApproximation:
 def kl_and_fisher(inputs: Any, theta: Any, delta: Any) -> KLApproximation:
     """KL(p_θ‖p_{θ+Δ}) ≈ ½ΔᵀFΔ for the logistic model p(y=1|x) = σ(θᵀx), averaged over inputs.
 
-    Args:
-        inputs: (N, D).
-        theta, delta: (D,) the model and the step away from it.
-
-    Returns:
-        Both sides and F = mean of σ(1−σ)xxᵀ.
+    `inputs` (N, D), the model `theta` (D,), the step `delta` (D,); F is the mean of σ(1−σ)xxᵀ.
 
     >>> step = kl_and_fisher([[1.0, 0.0], [0.0, 1.0]], [0.0, 0.0], [0.1, 0.0])
     >>> round(step.exact, 7), round(step.quadratic, 7)

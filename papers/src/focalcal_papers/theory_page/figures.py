@@ -34,15 +34,18 @@ def everything() -> list[Figure]:
     ]
 
 
-def _diagonal() -> dict[str, Any]:
-    return line(
-        [0, 1],
-        [0, 1],
-        "unchanged",
-        "@muted",
-        line={"dash": "dot", "width": 1.5},
-        hoverinfo="skip",
-    )
+def _layout(xaxis: dict[str, Any], yaxis: dict[str, Any]) -> dict[str, Any]:
+    legend = {"orientation": "h", "y": 1.02, "yanchor": "bottom", "traceorder": "normal"}
+    return {"xaxis": xaxis, "yaxis": yaxis, "legend": legend}
+
+
+def _band(x: Any, below: Any, above: Any, name: str) -> list[dict[str, Any]]:
+    """The area between two lines."""
+    edge: dict[str, Any] = {"line": {"width": 0}, "hoverinfo": "skip"}
+    return [
+        line(x, below, "", "@after", showlegend=False, **edge),
+        line(x, above, name, "@after", fill="tonexty", fillcolor="@after-band", **edge),
+    ]
 
 
 def _two_classes(p: np.ndarray) -> np.ndarray:
@@ -58,31 +61,25 @@ def _family(
     y_title: str,
     *,
     gammas: Sequence[float] = GAMMAS,
-    first: Sequence[dict[str, Any]] = (),
     **y_axis: Any,
 ) -> Figure:
     """One curve per γ over a probability."""
-    traces = list(first)
-    for gamma, colour in zip(gammas, COLOURS[-len(gammas) :]):
-        traces.append(
-            line(
-                _P,
-                of(_P, gamma),
-                f"γ = {gamma:g}",
-                colour,
-                hovertemplate="%{x:.2f}: %{y:.4f}<extra>γ = " + f"{gamma:g}</extra>",
-            )
+    traces = [
+        line(
+            _P,
+            of(_P, gamma),
+            f"γ = {gamma:g}",
+            colour,
+            hovertemplate="%{x:.2f}: %{y:.4f}<extra>γ = " + f"{gamma:g}</extra>",
         )
+        for gamma, colour in zip(gammas, COLOURS[-len(gammas) :])
+    ]
     return Figure(
         id=f"fig-{id}",
         title=title,
         text=text,
         traces=traces,
-        layout={
-            "xaxis": axis(x_title, range=[0, 1]),
-            "yaxis": axis(y_title, **y_axis),
-            "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "traceorder": "normal"},
-        },
+        layout=_layout(axis(x_title, range=[0, 1]), axis(y_title, **y_axis)),
         height=420,
         header=(x_title, *(f"γ = {g:g}" for g in gammas)),
         rows=tuple(
@@ -91,76 +88,50 @@ def _family(
     )
 
 
+def _map_and_temperatures(gamma: float) -> list[dict[str, Any]]:
+    """Ψ^γ of two classes with the identity, its temperature bounds and its closest temperature."""
+    s = logit(_P)
+    bounds, closest = maps.temperature_bounds(gamma), maps.closest_temperature(gamma)
+    psi = maps.focal_map(_two_classes(_P), gamma)[:, 0]
+    between = f"bounds, T {bounds.low:.3f} to {bounds.high:.3f}"
+    nearest, near = expit(s / closest.temperature), f"closest T = {closest.temperature:.4f}"
+    dotted, dashed = {"dash": "dot", "width": 1.5}, {"dash": "dash", "width": 2}
+    return [
+        line([0, 1], [0, 1], "unchanged", "@muted", line=dotted, hoverinfo="skip"),
+        *_band(_P, expit(s / bounds.high), expit(s / bounds.low), between),
+        line(_P, psi, f"Ψ, γ = {gamma:g}", "@after"),
+        line(_P, nearest, near, "@before", line=dashed),
+    ]
+
+
+def _temperatures_row(gamma: float) -> tuple[str, ...]:
+    bounds, tight = maps.temperature_bounds(gamma), maps.tightest_temperature_bounds(gamma)
+    closest = maps.closest_temperature(gamma)
+    return (
+        f"{gamma:g}",
+        f"{bounds.low:.4f} – {bounds.high:.4f}",
+        f"{tight.low:.4f} – {tight.high:.4f}",
+        f"{closest.temperature:.4f}",
+        f"{closest.max_error:.2e}",
+        f"{maps.quick_temperature(gamma):.4f}",
+    )
+
+
 def focal_map_figure() -> Figure:
     """Ψ^γ for two classes between its temperature bounds, for the γ that is picked."""
-    s = logit(_P)
-
-    def of(gamma: float) -> list[dict[str, Any]]:
-        bounds = maps.temperature_bounds(gamma)
-        closest = maps.closest_temperature(gamma)
-        psi = maps.focal_map(_two_classes(_P), gamma)[:, 0]
-        return [
-            _diagonal(),
-            line(
-                _P,
-                expit(s / bounds.high),
-                "bounds",
-                "@after",
-                line={"width": 0},
-                hoverinfo="skip",
-                showlegend=False,
-            ),
-            line(
-                _P,
-                expit(s / bounds.low),
-                f"bounds, T {bounds.low:.3f} to {bounds.high:.3f}",
-                "@after",
-                line={"width": 0},
-                fill="tonexty",
-                fillcolor="@after-band",
-                hoverinfo="skip",
-            ),
-            line(_P, psi, f"Ψ, γ = {gamma:g}", "@after"),
-            line(
-                _P,
-                expit(s / closest.temperature),
-                f"closest T = {closest.temperature:.4f}",
-                "@before",
-                line={"dash": "dash", "width": 2},
-            ),
-        ]
-
-    choices = tuple((f"γ = {g:g}", of(g)) for g in SLIDES)
-    rows = []
-    for gamma in SLIDES:
-        bounds, tight = maps.temperature_bounds(gamma), maps.tightest_temperature_bounds(gamma)
-        closest = maps.closest_temperature(gamma)
-        rows.append(
-            (
-                f"{gamma:g}",
-                f"{bounds.low:.4f} – {bounds.high:.4f}",
-                f"{tight.low:.4f} – {tight.high:.4f}",
-                f"{closest.temperature:.4f}",
-                f"{closest.max_error:.2e}",
-                f"{maps.quick_temperature(gamma):.4f}",
-            )
-        )
+    choices = tuple((f"γ = {g:g}", _map_and_temperatures(g)) for g in SLIDES)
     return Figure(
         id="fig-map",
         title="The focal map Ψ^γ of two classes",
-        text="Ψ^γ turns what a network trained with focal loss says, q, into the probability it "
-        "means. It acts almost like temperature scaling: the band holds the two bounds on T, the "
-        "dashes the closest T.",
+        text="Ψ^γ maps the output q of a network trained with focal loss to the probability that "
+        "it stands for. It is close to temperature scaling: the band lies between the two bounds "
+        "on T, the dashed line is the closest T.",
         traces=choices[4][1],
         choices=choices,
-        layout={
-            "xaxis": axis("q", range=[0, 1]),
-            "yaxis": axis("Ψ(q)", range=[0, 1]),
-            "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "traceorder": "normal"},
-        },
+        layout=_layout(axis("q", range=[0, 1]), axis("Ψ(q)", range=[0, 1])),
         height=460,
         header=("γ", "bounds on T", "tightest, |s| ≤ 20", "closest T", "its error", "quick rule"),
-        rows=tuple(rows),
+        rows=tuple(_temperatures_row(gamma) for gamma in SLIDES),
         slides=True,
         start=4,
     )
@@ -169,7 +140,7 @@ def focal_map_figure() -> Figure:
 def minimiser_figure() -> Figure:
     return _family(
         "minimiser",
-        "What focal loss makes a network say",
+        "What a network trained with focal loss predicts",
         "The minimiser q* of the focal risk of two classes against the true probability p: focal "
         "loss pulls towards ½, the more the larger γ. q* of p = .9 is .7744, .6471, .5974 for "
         "γ = 1, 3, 5.",
@@ -183,31 +154,34 @@ def minimiser_figure() -> Figure:
 def bounds_figure() -> Figure:
     """1/T of the closest temperature against γ, by number of classes."""
     gammas = np.array([0.0, 0.5, 1, 2, 3, 4, 5, 7, 10])
+    closest = {k: [maps.closest_temperature(g, k) for g in gammas] for k in (2, 3, 4)}
+    return Figure(
+        id="fig-closest",
+        title="The temperature closest to Ψ^γ",
+        text="1/T against γ: nearly a straight line, flatter for more classes. The largest "
+        "difference in probability is small for two classes "
+        f"({max(c.max_error for c in closest[2]):.1e}) and grows with K "
+        f"({100 * max(c.max_error for c in closest[4]):.1f} points for K = 4).",
+        traces=_closest_traces(gammas, closest),
+        layout=_layout(axis("γ"), axis("1/T", rangemode="tozero")),
+        height=440,
+        header=("γ", *(f"T, K = {k} (error)" for k in closest)),
+        rows=tuple(
+            (
+                f"{g:g}",
+                *(f"{c[i].temperature:.4f} ({c[i].max_error:.4f})" for c in closest.values()),
+            )
+            for i, g in enumerate(gammas)
+        ),
+    )
+
+
+def _closest_traces(gammas: np.ndarray, closest: dict[int, list[Any]]) -> list[dict[str, Any]]:
     fine = np.linspace(0, 10, 41)
     ends = [maps.temperature_bounds(g) for g in fine]
     quick = [1 / maps.quick_temperature(g) for g in fine]
-    closest = {k: [maps.closest_temperature(g, k) for g in gammas] for k in (2, 3, 4)}
-    traces = [
-        line(
-            fine,
-            [1 / e.high for e in ends],
-            "bounds",
-            "@after",
-            line={"width": 0},
-            showlegend=False,
-            hoverinfo="skip",
-        ),
-        line(
-            fine,
-            [1 / e.low for e in ends],
-            "bounds, K = 2",
-            "@after",
-            line={"width": 0},
-            fill="tonexty",
-            fillcolor="@after-band",
-        ),
-        line(fine, quick, "quick rule, K = 2", "@muted", line={"dash": "dot"}),
-    ]
+    traces = _band(fine, [1 / e.high for e in ends], [1 / e.low for e in ends], "bounds, K = 2")
+    traces.append(line(fine, quick, "quick rule, K = 2", "@muted", line={"dash": "dot"}))
     for (k, found), colour in zip(closest.items(), ("@after", "@before", "@wrong")):
         traces.append(
             line(
@@ -221,29 +195,7 @@ def bounds_figure() -> Figure:
                 + f"<extra>K = {k}</extra>",
             )
         )
-    return Figure(
-        id="fig-closest",
-        title="The temperature closest to Ψ^γ",
-        text="1/T against γ: nearly a straight line, flatter for more classes. The largest "
-        "difference in probability is small for two classes "
-        f"({max(c.max_error for c in closest[2]):.1e}) and grows with K "
-        f"({100 * max(c.max_error for c in closest[4]):.1f} points for K = 4).",
-        traces=traces,
-        layout={
-            "xaxis": axis("γ"),
-            "yaxis": axis("1/T", rangemode="tozero"),
-            "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "traceorder": "normal"},
-        },
-        height=440,
-        header=("γ", *(f"T, K = {k} (error)" for k in closest)),
-        rows=tuple(
-            (
-                f"{g:g}",
-                *(f"{c[i].temperature:.4f} ({c[i].max_error:.4f})" for c in closest.values()),
-            )
-            for i, g in enumerate(gammas)
-        ),
-    )
+    return traces
 
 
 def difference_figure() -> Figure:
@@ -317,11 +269,10 @@ def lowered_figure() -> Figure:
         text="With the other classes equal, a top probability between 1/K and the curve is "
         "lowered; above it, raised. From ½ up it is never lowered.",
         traces=traces,
-        layout={
-            "xaxis": axis("number of classes K (log scale)", type="log", tickvals=list(classes)),
-            "yaxis": axis("top probability", rangemode="tozero"),
-            "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "traceorder": "normal"},
-        },
+        layout=_layout(
+            axis("number of classes K (log scale)", type="log", tickvals=list(classes)),
+            axis("top probability", rangemode="tozero"),
+        ),
         height=400,
         header=("K", *(f"γ = {g:g}" for g in gammas)),
         rows=tuple(

@@ -23,20 +23,16 @@ from focalcal_papers.experiments.runs import Run
 from focalcal_papers.experiments.store import Store
 
 EXPERIMENTS: dict[str, Experiment] = {
-    e.name: e
-    for module in (
-        ie,
-        ie_recipe,
-        ie_figures,
-        fts,
-        fts_every,
-        fts_open,
-        fts_next,
-        cpe,
-        geo,
-        geo_small,
-    )
-    for e in module.EXPERIMENTS
+    **ie.EXPERIMENTS,
+    **ie_recipe.EXPERIMENTS,
+    **ie_figures.EXPERIMENTS,
+    **fts.EXPERIMENTS,
+    **fts_every.EXPERIMENTS,
+    **fts_open.EXPERIMENTS,
+    **fts_next.EXPERIMENTS,
+    **cpe.EXPERIMENTS,
+    **geo.EXPERIMENTS,
+    **geo_small.EXPERIMENTS,
 }
 """Name on the command line to experiment, in the papers' order."""
 

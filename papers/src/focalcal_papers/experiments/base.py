@@ -47,16 +47,31 @@ class Finding:
     spread: float | None = None
 
     @classmethod
+    def of(
+        cls, what: str, e: Estimate, paper: float | None = None, scale: float = 1, **more: Any
+    ) -> Finding:
+        """An estimate times `scale` with its interval and n; no value where it is undefined."""
+        if not math.isfinite(e.value):
+            return cls(what, None, paper, n=e.n, reason="undefined: no such sample", **more)
+        ends = (scale * e.low, scale * e.high) if math.isfinite(e.low) else (None, None)
+        return cls(what, scale * e.value, paper, *ends, e.n, **more)
+
+    @classmethod
     def percent(cls, what: str, e: Estimate, paper: float | None = None, **more: Any) -> Finding:
-        """An estimate in percent with its interval and n; no value where it is undefined.
+        """An estimate in percent.
 
         >>> Finding.percent("ECE %", Estimate(0.02, 0.01, 0.03, 100)).high
         3.0
         """
-        if not math.isfinite(e.value):
-            return cls(what, None, paper, n=e.n, reason="undefined: no such sample", **more)
-        ends = (100 * e.low, 100 * e.high) if math.isfinite(e.low) else (None, None)
-        return cls(what, 100 * e.value, paper, *ends, e.n, **more)
+        return cls.of(what, e, paper, 100, **more)
+
+    @classmethod
+    def mean(cls, what: str, values: Any, paper: float | None = None) -> Finding:
+        """A mean with its normal 95 % interval."""
+        values = np.asarray(values, dtype=float)
+        mean, spread = float(values.mean()), values.std(ddof=min(1, len(values) - 1))
+        half = float(Z95 * spread / len(values) ** 0.5)
+        return cls(what, mean, paper, mean - half, mean + half, len(values))
 
     @classmethod
     def of_seeds(
@@ -145,6 +160,10 @@ class Analysis:
     panels: tuple[Panel, ...] = ()
     tables: tuple[Table, ...] = ()
 
+    @classmethod
+    def not_run(cls, what: str, reason: str) -> Analysis:
+        return cls((Finding(what, reason=reason),), f"Not run: {reason}.")
+
 
 @dataclass(frozen=True)
 class Material:
@@ -164,6 +183,9 @@ class Material:
         return found
 
 
+Analyse = Callable[[Material], Analysis]
+
+
 @dataclass(frozen=True)
 class Experiment:
     """A named table, figure or question.
@@ -180,7 +202,7 @@ class Experiment:
     name: str
     title: str
     claim: str
-    analyse: Callable[[Material], Analysis]
+    analyse: Analyse
     recipes: Callable[[str], dict[str, dict[str, Any]]] = lambda scale: {}
     accepts: Callable[[dict[str, Any]], bool] = lambda settings: False
     measures: tuple[str, ...] = ()
@@ -193,6 +215,21 @@ class Experiment:
     def theory(self) -> bool:
         """Whether it is the same at every scale: nothing is trained and no file is read."""
         return not self.recipes("smoke") and not self.files
+
+
+class Experiments(dict[str, Experiment]):
+    """Experiments by name, declared beside their analyses."""
+
+    def declare(
+        self, name: str, title: str, claim: str, **more: Any
+    ) -> Callable[[Analyse], Analyse]:
+        """The decorated function analyses this experiment; for `more` see `Experiment`."""
+
+        def add(analyse: Analyse) -> Analyse:
+            self[name] = Experiment(name, title, claim, analyse, **more)
+            return analyse
+
+        return add
 
 
 @dataclass(frozen=True)

@@ -11,14 +11,21 @@ from focalcal.errors import InputError
 from focalcal.maps import focal_map, inverse_focal_map
 from focalcal.metrics import evaluate
 from focalcal_papers.experiments import published
-from focalcal_papers.experiments.base import Analysis, Experiment, Finding, Material
-from focalcal_papers.experiments.published import Network
+from focalcal_papers.experiments.base import Analysis, Experiments, Finding, Material
+from focalcal_papers.experiments.published import Network, trained_networks
 from focalcal_papers.experiments.runs import fitted
 from focalcal_papers.experiments.settings import SMOKE, Settings, is_published
 from focalcal_papers.figures import Table
 from focalcal_papers.figures import cpe as figures
 
+EXPERIMENTS = Experiments()
 
+
+@EXPERIMENTS.declare(
+    "cpe/minimizers",
+    "Focal-risk minimiser for p = (.9, .1)",
+    "q₁ = .78, .65, .60 for γ = 1, 3, 5, not .9: focal loss is not proper",
+)
 def _minimizers(material: Material) -> Analysis:
     printed = {1: 0.78, 3: 0.65, 5: 0.60}
     findings = [
@@ -40,6 +47,11 @@ def _minimizers(material: Material) -> Analysis:
     return Analysis(tuple(findings), text, (table,))
 
 
+@EXPERIMENTS.declare(
+    "cpe/k1000",
+    "Under- and over-confidence with 2 and 1000 classes",
+    "under-confident for two classes; over-confident is possible for many",
+)
 def _many_classes(material: Material) -> Analysis:
     def top(p: float, k: int, gamma: float) -> float:
         return float(inverse_focal_map(figures.uniform_rest(np.array([p]), k), gamma)[0, 0])
@@ -63,18 +75,29 @@ def _many_classes(material: Material) -> Analysis:
     return Analysis(findings, text, tuple(figures.confidence_of_minimiser()))
 
 
-def trained_networks(material: Material) -> list[tuple[Network, float | None]]:
-    """The runs as networks, each with the γ it was trained with (None: no single γ)."""
-    return [
-        (Network(run.label, run.calibration, run.test, np.arange(run.test.n)), run.gamma)
-        for run in material.runs
-    ]
+def _psi_recipes(scale: str) -> dict[str, Settings]:
+    """Enough made-up data that the network reaches the risk minimiser: there Ψ must be right."""
+    data = {"n_train": 21000, "n_test": 10000, "calibration": 1000, "features": 2, "n_classes": 3}
+    settings = SMOKE | {"loss": "fl-3", "data_settings": data, "epochs": 4, "batch_size": 256}
+    return {"blobs-mlp-fl-3": settings | {"trace_every": 0}}
 
 
+def _accepts_cifar(settings: Settings) -> bool:
+    return settings["dataset"] == "cifar10" and is_published(settings)
+
+
+@EXPERIMENTS.declare(
+    "cpe/psi-trained",
+    "Ψ on a network trained with focal loss",
+    "Ψ turns the focal network's output into class-posterior probabilities",
+    recipes=_psi_recipes,
+    accepts=lambda s: _accepts_cifar(s) and s["loss"].startswith("fl-"),
+    made_up=True,
+)
 def _psi_trained(material: Material) -> Analysis:
     findings, parts, rows, panels = [], [], [], []
-    for net, gamma in trained_networks(material):
-        if not gamma:
+    for net in trained_networks(material.runs):
+        if not (gamma := net.gamma):
             continue
         y = net.test.labels
         stages = published.calibrated(net, gammas=(gamma,))
@@ -83,9 +106,7 @@ def _psi_trained(material: Material) -> Analysis:
         for k, e in found.items():
             findings += [
                 Finding.percent(f"ECE %, {net.name}, {k}", e["ece"]),
-                Finding(
-                    f"NLL, {net.name}, {k}", e["nll"].value, None, e["nll"].low, e["nll"].high, e.n
-                ),
+                Finding.of(f"NLL, {net.name}, {k}", e["nll"]),
             ]
         before, after, gap = found["as they are"], found[psi], found[psi]["confidence_gap"].value
         better = "brings it to" if after["ece"].value < before["ece"].value else "makes it"
@@ -99,8 +120,7 @@ def _psi_trained(material: Material) -> Analysis:
         rows.append((net.name, *cells))
         panels += figures.psi_trained({f"γ = {gamma:g}, {k}": found[k].reliability for k in found})
     if not findings:
-        reason = "no run trained with focal loss of one γ"
-        return Analysis((Finding("Ψ", reason=reason),), f"Not run: {reason}.")
+        return Analysis.not_run("Ψ", "no run trained with focal loss of one γ")
     columns = (
         *("network", "as they are", "temperature", "Ψ of the training γ"),
         *("T and that Ψ", "focal temperature"),
@@ -110,13 +130,13 @@ def _psi_trained(material: Material) -> Analysis:
     return Analysis(tuple(findings), text, tuple(panels), (table,))
 
 
-def _psi_recipes(scale: str) -> dict[str, Settings]:
-    """Enough made-up data that the network reaches the risk minimiser: there Ψ must be right."""
-    data = {"n_train": 21000, "n_test": 10000, "calibration": 1000, "features": 2, "n_classes": 3}
-    settings = SMOKE | {"loss": "fl-3", "data_settings": data, "epochs": 4, "batch_size": 256}
-    return {"blobs-mlp-fl-3": settings | {"trace_every": 0}}
-
-
+@EXPERIMENTS.declare(
+    "cpe/human",
+    "Does Ψ recover the human label distribution?",
+    "an open question: p(y|x) is known here from about 51 people per image",
+    accepts=_accepts_cifar,
+    files=(published.HUMAN, published.GOLDEN),
+)
 def _human(material: Material) -> Analysis:
     """−Σ_k h_k ln q_k against the human label distribution h, for each way to calibrate q."""
     counts = published.human_counts(material.data)
@@ -125,7 +145,7 @@ def _human(material: Material) -> Analysis:
     share = counts / counts.sum(axis=1, keepdims=True)
     floor = float(-(share * np.log(np.where(share > 0, share, 1))).sum(axis=1).mean())
     nets: list[tuple[Network, tuple[float, ...]]] = [
-        (net, (gamma,) if gamma else ()) for net, gamma in trained_networks(material)
+        (net, (net.gamma,) if net.gamma else ()) for net in trained_networks(material.runs)
     ]
     for net in published.networks(material.data, n_classes=10, calibration=True):
         nets.append((net, (1.0, 3.0)))
@@ -136,10 +156,10 @@ def _human(material: Material) -> Analysis:
             name: -(share * log_q).sum(axis=1)
             for name, log_q in published.calibrated(net, gammas).items()
         }
-        findings += [_mean(f"human log-loss, {net.name}, {k}", v) for k, v in each.items()]
+        findings += [Finding.mean(f"human log-loss, {net.name}, {k}", v) for k, v in each.items()]
         for name in (k for k in each if "Ψ" in k or k == "as they are"):
             apart = each[name] - each["temperature"]
-            gap = _mean(f"{name} less temperature, {net.name}", apart)
+            gap = Finding.mean(f"{name} less temperature, {net.name}", apart)
             findings.append(gap)
             ends = f"[{gap.low:+.3f}, {gap.high:+.3f}]"
             parts.append(f"{net.name}, {name}: {gap.ours:+.3f} {ends}")
@@ -182,12 +202,6 @@ def _listed(each: dict[str, np.ndarray], start: str) -> str:
     return ", ".join(f"{v.mean():.4f}" for k, v in each.items() if k.startswith(start)) or "—"
 
 
-def _mean(what: str, values: np.ndarray) -> Finding:
-    """A mean with its normal 95 % interval."""
-    mean, half = float(values.mean()), float(1.96 * values.std() / len(values) ** 0.5)
-    return Finding(what, mean, None, mean - half, mean + half, len(values))
-
-
 def _check_order(net: Network, counts: np.ndarray) -> None:
     """People agree with 99 % of the labels; in another order of the images they would with 10 %."""
     if net.n != len(counts) or np.mean(counts.argmax(axis=1) == net.test.labels) < 0.9:
@@ -195,40 +209,3 @@ def _check_order(net: Network, counts: np.ndarray) -> None:
             f"expected the predictions of {net.name} for the {len(counts)} CIFAR-10 test images in "
             "the official order, got another; predict the whole test set"
         )
-
-
-def _accepts_cifar(settings: Settings) -> bool:
-    return settings["dataset"] == "cifar10" and is_published(settings)
-
-
-EXPERIMENTS: tuple[Experiment, ...] = (
-    Experiment(
-        "cpe/minimizers",
-        "Focal-risk minimiser for p = (.9, .1)",
-        "q₁ = .78, .65, .60 for γ = 1, 3, 5, not .9: focal loss is not proper",
-        _minimizers,
-    ),
-    Experiment(
-        "cpe/k1000",
-        "Under- and over-confidence with 2 and 1000 classes",
-        "under-confident for two classes; over-confident is possible for many",
-        _many_classes,
-    ),
-    Experiment(
-        "cpe/psi-trained",
-        "Ψ on a network trained with focal loss",
-        "Ψ turns the focal network's output into class-posterior probabilities",
-        _psi_trained,
-        _psi_recipes,
-        lambda s: _accepts_cifar(s) and s["loss"].startswith("fl-"),
-        made_up=True,
-    ),
-    Experiment(
-        "cpe/human",
-        "Does Ψ recover the human label distribution?",
-        "an open question: p(y|x) is known here from about 51 people per image",
-        _human,
-        accepts=_accepts_cifar,
-        files=(published.HUMAN, published.GOLDEN),
-    ),
-)

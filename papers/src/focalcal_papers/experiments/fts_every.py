@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from focalcal.calibrators import FocalStructuredScaling
 from focalcal.metrics import adaptive_ece, nll
-from focalcal_papers.experiments.base import Analysis, Experiment, Finding, Material
+from focalcal_papers.experiments.base import Analysis, Experiments, Finding, Material
 from focalcal_papers.experiments.fts import calibrators
 from focalcal_papers.experiments.ie_grid import by_setting, seeds
 from focalcal_papers.experiments.runs import IMAGES, Run, fitted
-from focalcal_papers.experiments.settings import BASES, is_published, with_losses
+from focalcal_papers.experiments.settings import is_published, loss_recipes
 from focalcal_papers.figures import Curve, Curves, Table
 
 WAYS = ("temperature", "focal temperature", "focal structured")
+EXPERIMENTS = Experiments()
 
 
 def _scores(run: Run) -> dict[str, tuple[float, float]]:
@@ -29,33 +32,36 @@ def _scores(run: Run) -> dict[str, tuple[float, float]]:
     return found
 
 
+def _accepts(settings: dict) -> bool:
+    return settings["dataset"] in IMAGES or is_published(settings)
+
+
+@EXPERIMENTS.declare(
+    "fts/every",
+    "Table 1 on every stored network, with FocalStructuredScaling",
+    "focal temperature scaling lowers equal-mass ECE",
+    recipes=partial(loss_recipes, ("ce", "fl-3")),
+    accepts=_accepts,
+)
 def _every(material: Material) -> Analysis:
     groups = by_setting(material.runs)
     if not groups:
-        reason = "no stored network with its predictions"
-        return Analysis((Finding("equal-mass ECE %", reason=reason),), f"Not run: {reason}.")
+        return Analysis.not_run("equal-mass ECE %", "no stored network with its predictions")
     findings, shown, means = [], [], []
     for setting, own in groups.items():
-        scores = [_scores(run) for run in own]
-        mean = {w: np.mean([s[w] for s in scores], axis=0) for w in WAYS}
-        spread = {
-            w: np.std([s[w] for s in scores], axis=0, ddof=min(1, len(own) - 1)) for w in WAYS
-        }
-        means.append([mean[w] for w in WAYS])
-        more = {"n": own[0].test.n}
-        for w in WAYS:
-            if len(own) > 1:
-                more |= {"seeds": len(own), "spread": float(spread[w][0])}
-            findings.append(Finding(f"equal-mass ECE %, {setting}, {w}", float(mean[w][0]), **more))
-        for w in WAYS:
-            if len(own) > 1:
-                more["spread"] = float(spread[w][1])
-            findings.append(Finding(f"NLL, {setting}, {w}", float(mean[w][1]), **more))
-        cells = (f"{mean[w][0]:.2f} / {mean[w][1]:.4f}" for w in WAYS)
-        shown.append((setting, len(own), *cells))
+        scores = np.array([list(_scores(run).values()) for run in own])  # (seeds, ways, 2)
+        mean, spread = scores.mean(axis=0), scores.std(axis=0, ddof=min(1, len(own) - 1))
+        means.append(mean)
+        for at, unit in enumerate(("equal-mass ECE %", "NLL")):
+            for i, way in enumerate(WAYS):
+                more: dict = {"n": own[0].test.n}
+                if len(own) > 1:
+                    more |= {"seeds": len(own), "spread": float(spread[i, at])}
+                findings.append(Finding(f"{unit}, {setting}, {way}", float(mean[i, at]), **more))
+        shown.append((setting, len(own), *(f"{ece:.2f} / {cost:.4f}" for ece, cost in mean)))
     table = Table("test equal-mass ECE % / NLL", ("setting", "seeds", *WAYS), tuple(shown))
     text = _conclusion(np.array(means)) + seeds(material.runs)
-    return Analysis(tuple(findings), text, _panels(groups, np.array(means)), (table,))
+    return Analysis(tuple(findings), text, _panels(np.array(means)), (table,))
 
 
 def _conclusion(means: np.ndarray) -> str:
@@ -74,24 +80,8 @@ def _conclusion(means: np.ndarray) -> str:
     return text + "; ".join(parts) + "."
 
 
-def _panels(groups: dict[str, list[Run]], means: np.ndarray) -> tuple[Curves, ...]:
+def _panels(means: np.ndarray) -> tuple[Curves, ...]:
     ece = means[:, :, 0]
     curves = tuple(Curve(w, ece[:, 0], ece[:, i], style="o") for i, w in enumerate(WAYS[1:], 1))
     labels = ("equal-mass ECE %, temperature scaling", "equal-mass ECE %, the other")
-    return (Curves(f"{len(groups)} settings, test set", *labels, curves, diagonal=True),)
-
-
-def _accepts(settings: dict) -> bool:
-    return settings["dataset"] in IMAGES or is_published(settings)
-
-
-EXPERIMENTS: tuple[Experiment, ...] = (
-    Experiment(
-        "fts/every",
-        "Table 1 on every stored network, with FocalStructuredScaling",
-        "focal temperature scaling lowers equal-mass ECE",
-        _every,
-        lambda scale: with_losses(BASES[scale], ("ce", "fl-3")),
-        _accepts,
-    ),
-)
+    return (Curves(f"{len(means)} settings, test set", *labels, curves, diagonal=True),)

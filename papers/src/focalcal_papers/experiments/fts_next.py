@@ -2,54 +2,59 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
-from focalcal.calibrators import METHODS, TemperatureScaling
+from focalcal.calibrators import TemperatureScaling
 from focalcal.calibrators.focal import TEMPERATURES
 from focalcal.maps import closest_temperature
 from focalcal.metrics import adaptive_ece, nll
 from focalcal_papers.experiments import published
-from focalcal_papers.experiments.base import Analysis, Experiment, Finding, Material
-from focalcal_papers.experiments.fts import accepts_image, landscape_analysis, landscape_table
-from focalcal_papers.experiments.fts_open import FILES, all_networks, loss_recipes
+from focalcal_papers.experiments.base import Analysis, Experiments, Finding, Material
+from focalcal_papers.experiments.fts import accepts_image, landscapes
+from focalcal_papers.experiments.fts_open import FILES, ON_NETWORKS, method_scores
 from focalcal_papers.experiments.ie_grid import seeds
+from focalcal_papers.experiments.published import all_networks
 from focalcal_papers.experiments.reference import rows
-from focalcal_papers.experiments.runs import fitted, measured
-from focalcal_papers.experiments.settings import BASES, SMOKE, Settings, with_losses
+from focalcal_papers.experiments.runs import Run, fitted
+from focalcal_papers.experiments.settings import BASES, SMOKE, Settings, loss_recipes, with_losses
 from focalcal_papers.figures import Curve, Curves, Table
 
+EXPERIMENTS = Experiments()
 
+
+def _shift_recipes(scale: str) -> dict[str, Settings]:
+    data = {"n_train": 1200, "n_test": 600, "calibration": 400, "contrast": 0.2}
+    images = SMOKE | {"dataset": "synthetic_images", "data_settings": data, "epochs": 6}
+    return with_losses(images if scale == "smoke" else BASES[scale], ("ce", "fl-3"))
+
+
+def _architecture_recipes(scale: str) -> dict[str, Settings]:
+    if scale == "smoke":
+        return {
+            f"blobs-mlp{hidden}": SMOKE | {"model_settings": {"hidden": hidden}, "loss": "ce"}
+            for hidden in (16, 64, 256)
+        }
+    models = ("resnet18", "mobilenet_v2", "vgg19", "vit")
+    return {f"cifar10-{m}": BASES[scale] | {"model": m, "loss": "ce"} for m in models}
+
+
+@EXPERIMENTS.declare(
+    "fts/architectures",
+    "Over architectures",
+    "asked for in the summary",
+    **(ON_NETWORKS | {"recipes": _architecture_recipes}),
+)
 def _architectures(material: Material) -> Analysis:
     findings, wins, shown = [], [], []
+    pair, metrics = ("temperature", "focal-temperature"), ("nll", "adaptive_ece")
     for net in all_networks(material):
-        pair = {}
-        for name in ("temperature", "focal-temperature"):
-            found = fitted(METHODS[name](), net.calibration)
-            probs = found.predict_proba(net.test.as_logits())
-            for metric, scale in (("nll", 1), ("adaptive_ece", 100)):
-                e = measured(metric, net.test.labels, probs)
-                unit = "NLL" if scale == 1 else "equal-mass ECE %"
-                findings.append(
-                    Finding(
-                        f"{unit}, {net.name}, {name}",
-                        scale * e.value,
-                        None,
-                        scale * e.low,
-                        scale * e.high,
-                        e.n,
-                    )
-                )
-                pair[name, metric] = e.value
-        wins.append(
-            [pair["focal-temperature", m] < pair["temperature", m] for m in ("nll", "adaptive_ece")]
-        )
-        cells = (
-            f"{pair[name, 'nll']:.4f} / {100 * pair[name, 'adaptive_ece']:.2f}"
-            for name in ("temperature", "focal-temperature")
-        )
-        shown.append((net.name, *cells))
+        scores = method_scores(net, pair, *metrics)
+        findings += scores.findings
+        wins.append([scores.values[pair[1], m] < scores.values[pair[0], m] for m in metrics])
+        shown.append((net.name, *(scores.cell(name, *metrics) for name in pair)))
     nll_wins, ece_wins = np.sum(wins, axis=0) if wins else (0, 0)
     text = (
         f"Fitted by NLL, focal temperature scaling is ahead of temperature scaling in NLL for "
@@ -60,15 +65,13 @@ def _architectures(material: Material) -> Analysis:
     return Analysis(tuple(findings), text, tables=(table,) if shown else ())
 
 
+@EXPERIMENTS.declare(
+    "fts/ablation", "The whole (γ, T) landscape", "asked for in the summary", **ON_NETWORKS
+)
 def _ablation(material: Material) -> Analysis:
-    findings, panels = [], []
-    for net in all_networks(material)[:10]:
-        z, y = net.calibration.as_logits(), net.calibration.labels
-        numbers, drawn = landscape_analysis(net.name, z, y)
-        findings += numbers
-        panels += drawn
+    found = landscapes(all_networks(material)[:10])
     ends = {
-        k: [f.ours for f in findings if f.what.startswith(f"equal-mass ECE % of the {k}")]
+        k: [f.ours for f in found.findings if f.what.startswith(f"equal-mass ECE % of the {k}")]
         for k in ("grid", "line")
     }
     loss = max((b - a for a, b in zip(ends["grid"], ends["line"])), default=0.0)
@@ -76,18 +79,79 @@ def _ablation(material: Material) -> Analysis:
         "The valley of low error runs along the line, so its search, a third of the grid's points "
         f"or fewer, loses at most {loss:.2f} points of equal-mass ECE on the calibration set."
     )
-    return Analysis(tuple(findings), text, tuple(panels), landscape_table(findings))
+    return replace(found, conclusion=text)
 
 
+@EXPERIMENTS.declare(
+    "fts/shift",
+    "Under noise, blur and contrast",
+    "asked for in the summary",
+    recipes=_shift_recipes,
+    accepts=accepts_image,
+    measures=("shift",),
+)
+def _shift(material: Material) -> Analysis:
+    """ECE and Brier score under our own corruptions, calibrated on clean data and not."""
+    findings, shown, cells = [], [], []
+    curves: dict[str, list[Curve]] = {}
+    for run in material.runs:
+        for kind, severities in (run.shift or {}).items():
+            row = [run.label, kind.replace("_", " ")]
+            for severity, found in severities.items():
+                where = f"{run.label}, {kind} {severity}"
+                findings.append(Finding(f"error %, {where}", 100 * found["error"], n=found["n"]))
+                for metric, name, scale in (("ece", "ECE %", 100), ("brier", "Brier score", 1)):
+                    for method, value in found[metric].items():
+                        what = f"{name}, {where}, {method}"
+                        findings.append(Finding(what, scale * value, n=found["n"]))
+                row.append(" / ".join(f"{100 * v:.2f}" for v in found["ece"].values()))
+                if severity != "0":
+                    cells.append(found)
+            shown.append(tuple(row))
+            x = np.array(list(severities), dtype=float)
+            y = np.array([100 * found["ece"]["ts"] for found in severities.values()])
+            curves.setdefault(row[1], []).append(Curve(f"{run.network} {run.loss}", x, y))
+    if not findings:
+        reason = "no run was predicted under shift, which takes its weights"
+        return Analysis.not_run("ECE under shift", reason)
+    methods = list(cells[0]["ece"])
+    ece_of, brier_of = ([[c[m][k] for k in methods] for c in cells] for m in ("ece", "brier"))
+    mean_of = zip(methods, 100 * np.mean(ece_of, axis=0), np.mean(brier_of, axis=0))
+    means = "; ".join(f"{name} {e:.2f} % and {b:.3f}" for name, e, b in mean_of)
+    ahead = [c for c in cells if c["brier"]["fts"] < c["brier"]["ts"]]
+    worse = [c for c in cells if c["ece"]["ts"] > c["ece"]["none"]]
+    text = (
+        f"Calibrated by NLL on clean data, over {len(cells)} pairs of a network and a corruption, "
+        f"mean ECE and Brier score are: {means}. Temperature scaling raises ECE in {len(worse)} of "
+        f"them; focal temperature scaling is ahead of it in Brier score in {len(ahead)}."
+    )
+    columns = ("run", "corruption", *(f"severity {s}" for s in severities))
+    table = Table(f"ECE % under shift: {' / '.join(methods)}", columns, tuple(shown))
+    panels = (
+        Curves(kind, "severity", "ECE after temperature scaling, %", tuple(each))
+        for kind, each in curves.items()
+    )
+    return Analysis(tuple(findings), text, tuple(panels), (table,))
+
+
+@EXPERIMENTS.declare(
+    "fts/criterion",
+    "T by the reported metric",
+    "buys 20 % of ECE, 1 % of log-loss",
+    recipes=partial(loss_recipes, ("ce", "fl-1", "fl-3")),
+    accepts=accepts_image,
+    files=FILES,
+)
 def _criterion(material: Material) -> Analysis:
     """T by NLL against T by the reported metric: what the choice buys on the test set."""
     findings, gains = [], {"ece": [], "nll": []}
-    for net in all_networks(material):
+    nets = all_networks(material)
+    for net in nets:
         z, y = net.test.as_logits(), net.test.labels
-        by_nll = fitted(TemperatureScaling(), net.calibration).predict_proba(z)
-        by_ece = fitted(
-            TemperatureScaling("adaptive_ece", TEMPERATURES), net.calibration
-        ).predict_proba(z)
+        by_nll, by_ece = (
+            fitted(scaling, net.calibration).predict_proba(z)
+            for scaling in (TemperatureScaling(), TemperatureScaling("adaptive_ece", TEMPERATURES))
+        )
         pairs = {"ece": (adaptive_ece, by_ece, by_nll), "nll": (nll, by_nll, by_ece)}
         for name, (metric, own, other) in pairs.items():
             gain = 100 * (1 - metric(y, own) / metric(y, other))
@@ -95,11 +159,11 @@ def _criterion(material: Material) -> Analysis:
             findings.append(Finding(f"{name}: gain %, {net.name}", gain, n=net.n))
     if not findings:
         return published.absent("published predictions")
-    ece_gain = _mean_gain("equal-mass ECE: mean gain %", gains["ece"], 20.0)
-    nll_gain = _mean_gain("log-loss: mean gain %", gains["nll"], 1.0)
-    names = [net.name for net in all_networks(material)]
-    rows = zip(names, gains["ece"], gains["nll"])
-    shown = tuple((name, f"{a:+.1f}", f"{b:+.2f}") for name, a, b in rows)
+    ece_gain = Finding.mean("equal-mass ECE: mean gain %", gains["ece"], 20.0)
+    nll_gain = Finding.mean("log-loss: mean gain %", gains["nll"], 1.0)
+    shown = tuple(
+        (net.name, f"{a:+.1f}", f"{b:+.2f}") for net, a, b in zip(nets, gains["ece"], gains["nll"])
+    )
     columns = ("network", "% of equal-mass ECE", "% of log-loss")
     table = Table("gain of choosing T by the reported metric, test set", columns, shown)
     text = (
@@ -109,17 +173,21 @@ def _criterion(material: Material) -> Analysis:
         f"log-loss ({nll_gain.low:.1f} to {nll_gain.high:.1f}); single networks range from "
         f"{min(gains['ece']):.0f} to {max(gains['ece']):.0f} % of ECE, so one says nothing."
     )
-    findings = [ece_gain, nll_gain, *findings]
-    return Analysis(tuple(findings), text, tables=(table,))
+    return Analysis((ece_gain, nll_gain, *findings), text, tables=(table,))
 
 
-def _mean_gain(what: str, values: list[float], paper: float) -> Finding:
-    """A mean over networks with its normal 95 % interval."""
-    mean, spread = float(np.mean(values)), float(np.std(values, ddof=min(1, len(values) - 1)))
-    half = 1.96 * spread / len(values) ** 0.5
-    return Finding(what, mean, paper, mean - half, mean + half, len(values))
+def _listed(values: list[float]) -> str:
+    return ", ".join(f"{v:.2f}" for v in values)
 
 
+@EXPERIMENTS.declare(
+    "fts/compensation",
+    "Does T_train · T_generalisation ≈ 1 hold?",
+    "focal training and the generalisation gap compensate",
+    recipes=partial(loss_recipes, ("ce", "fl-1", "fl-2", "fl-3")),
+    accepts=accepts_image,
+    from_tables=True,
+)
 def _compensation(material: Material) -> Analysis:
     """ln T of a focal network less ln T of the cross-entropy one, against Ψ's own temperature."""
     table = {
@@ -155,154 +223,50 @@ def _compensation(material: Material) -> Analysis:
 
 
 def _own_compensation(material: Material) -> tuple[list[Finding], str]:
-    """The same ratio for our runs, T by NLL on the calibration set; T on training data if at hand.
-
-    A network that has learned its training set by heart has no T there: NLL falls as T → 0.
-    """
+    """The same ratio for our runs, T by NLL on the calibration set."""
     findings, parts = [], []
-    plain = {run.network: run for run in material.runs if run.loss == "ce"}
+    temperature = {
+        run.label: fitted(TemperatureScaling(), run.calibration).temperature_
+        for run in material.runs
+        if run.gamma is not None
+    }
+    plain = {run.network: temperature[run.label] for run in material.runs if run.loss == "ce"}
     for run in material.runs:
         if run.gamma is None:
             continue
-        t = fitted(TemperatureScaling(), run.calibration).temperature_
-        findings.append(Finding(f"T, {run.label}", t, n=run.calibration.n))
+        t, n = temperature[run.label], run.calibration.n
+        findings.append(Finding(f"T, {run.label}", t, n=n))
         if run.gamma and run.network in plain:
-            base = fitted(TemperatureScaling(), plain[run.network].calibration).temperature_
             ratios = []
             for k in (2, 3, run.test.n_classes):
-                ratios.append(t / base / closest_temperature(run.gamma, k).temperature)
+                alone = closest_temperature(run.gamma, k).temperature
+                ratios.append(t / plain[run.network] / alone)
                 what = f"T / (T of ce × T of Ψ, K = {k}), {run.label}"
-                findings.append(Finding(what, ratios[-1], 1.0, n=run.calibration.n, tolerance=0.1))
+                findings.append(Finding(what, ratios[-1], 1.0, n=n, tolerance=0.1))
             parts.append(f"{run.loss} {_listed(ratios)}")
-        last = next((row for row in reversed(run.rows) if "train" in row), None)
-        if last is not None:
-            gap = 100 * (last["train"]["confidence"] - 1 + last["train"]["error"])
-            what = f"confidence − accuracy on training samples, points, {run.label}"
-            findings.append(Finding(what, gap, n=last["train"]["n"]))
-            gap = run.before["confidence_gap"]
-            what = f"confidence − accuracy on test samples, points, {run.label}"
-            findings.append(Finding.percent(what, gap))
-        if run.folder is not None:
-            from focalcal_papers.training import predict
-
-            train = predict(run.folder, "train", data_dir=run.data)
-            t_train = fitted(TemperatureScaling(), train).temperature_
-            findings.append(Finding(f"T on the training set, {run.label}", t_train, n=train.n))
+        findings += _on_training_data(run)
     if not parts:
         return findings, ""
-    return findings, f"Our runs, K = 2, 3 and that of the data: {'; '.join(parts)}." + seeds(
-        material.runs
-    )
+    text = f"Our runs, K = 2, 3 and that of the data: {'; '.join(parts)}."
+    return findings, text + seeds(material.runs)
 
 
-def _listed(values: list[float]) -> str:
-    return ", ".join(f"{v:.2f}" for v in values)
+def _on_training_data(run: Run) -> list[Finding]:
+    """Confidence minus accuracy there and on the test set; T where the run's weights are at hand.
 
+    A network that has memorised its training set has no T there: NLL falls as T → 0.
+    """
+    findings = []
+    last = next((row["train"] for row in reversed(run.rows) if "train" in row), None)
+    if last is not None:
+        gap = 100 * (last["confidence"] - 1 + last["error"])
+        what = "confidence − accuracy on {} samples, points, " + run.label
+        findings.append(Finding(what.format("training"), gap, n=last["n"]))
+        findings.append(Finding.percent(what.format("test"), run.before["confidence_gap"]))
+    if run.folder is not None:
+        from focalcal_papers.training import predict
 
-def _shift(material: Material) -> Analysis:
-    """ECE and Brier score under our own corruptions, calibrated on clean data and not."""
-    findings, shown, cells = [], [], []
-    curves: dict[str, list[Curve]] = {}
-    for run in material.runs:
-        for kind, severities in (run.shift or {}).items():
-            row = [run.label, kind.replace("_", " ")]
-            for severity, found in severities.items():
-                where = f"{run.label}, {kind} {severity}"
-                findings.append(Finding(f"error %, {where}", 100 * found["error"], n=found["n"]))
-                for metric, name, scale in (("ece", "ECE %", 100), ("brier", "Brier score", 1)):
-                    for method, value in found[metric].items():
-                        what = f"{name}, {where}, {method}"
-                        findings.append(Finding(what, scale * value, n=found["n"]))
-                row.append(" / ".join(f"{100 * v:.2f}" for v in found["ece"].values()))
-                if severity != "0":
-                    cells.append(found)
-            shown.append(tuple(row))
-            x = np.array(list(severities), dtype=float)
-            y = np.array([100 * found["ece"]["ts"] for found in severities.values()])
-            curves.setdefault(row[1], []).append(Curve(f"{run.network} {run.loss}", x, y))
-    if not findings:
-        reason = "no run was predicted under shift, which takes its weights"
-        return Analysis((Finding("ECE under shift", reason=reason),), f"Not run: {reason}.")
-    methods = list(cells[0]["ece"])
-    ece_of, brier_of = ([[c[m][k] for k in methods] for c in cells] for m in ("ece", "brier"))
-    mean_of = zip(methods, 100 * np.mean(ece_of, axis=0), np.mean(brier_of, axis=0))
-    means = "; ".join(f"{name} {e:.2f} % and {b:.3f}" for name, e, b in mean_of)
-    ahead = [c for c in cells if c["brier"]["fts"] < c["brier"]["ts"]]
-    worse = [c for c in cells if c["ece"]["ts"] > c["ece"]["none"]]
-    text = (
-        f"Calibrated by NLL on clean data, over {len(cells)} pairs of a network and a corruption, "
-        f"mean ECE and Brier score are: {means}. Temperature scaling raises ECE in {len(worse)} of "
-        f"them; focal temperature scaling is ahead of it in Brier score in {len(ahead)}."
-    )
-    columns = ("run", "corruption", *(f"severity {s}" for s in severities))
-    table = Table(f"ECE % under shift: {' / '.join(methods)}", columns, tuple(shown))
-    panels = (
-        Curves(kind, "severity", "ECE after temperature scaling, %", tuple(each))
-        for kind, each in curves.items()
-    )
-    return Analysis(tuple(findings), text, tuple(panels), (table,))
-
-
-def _shift_recipes(scale: str) -> dict[str, Settings]:
-    data = {"n_train": 1200, "n_test": 600, "calibration": 400, "contrast": 0.2}
-    images = SMOKE | {"dataset": "synthetic_images", "data_settings": data, "epochs": 6}
-    return with_losses(images if scale == "smoke" else BASES[scale], ("ce", "fl-3"))
-
-
-def _architecture_recipes(scale: str) -> dict[str, Settings]:
-    if scale == "smoke":
-        return {
-            f"blobs-mlp{hidden}": SMOKE | {"model_settings": {"hidden": hidden}, "loss": "ce"}
-            for hidden in (16, 64, 256)
-        }
-    models = ("resnet18", "mobilenet_v2", "vgg19", "vit")
-    return {f"cifar10-{m}": BASES[scale] | {"model": m, "loss": "ce"} for m in models}
-
-
-EXPERIMENTS: tuple[Experiment, ...] = (
-    Experiment(
-        "fts/architectures",
-        "Over architectures",
-        "asked for in the summary",
-        _architectures,
-        _architecture_recipes,
-        accepts_image,
-        files=FILES,
-    ),
-    Experiment(
-        "fts/ablation",
-        "The whole (γ, T) landscape",
-        "asked for in the summary",
-        _ablation,
-        partial(loss_recipes, ("ce", "fl-3")),
-        accepts_image,
-        files=FILES,
-    ),
-    Experiment(
-        "fts/shift",
-        "Under noise, blur and contrast",
-        "asked for in the summary",
-        _shift,
-        _shift_recipes,
-        accepts_image,
-        ("shift",),
-    ),
-    Experiment(
-        "fts/criterion",
-        "T by the reported metric",
-        "buys 20 % of ECE, 1 % of log-loss",
-        _criterion,
-        partial(loss_recipes, ("ce", "fl-1", "fl-3")),
-        accepts_image,
-        files=FILES,
-    ),
-    Experiment(
-        "fts/compensation",
-        "Does T_train · T_generalisation ≈ 1 hold?",
-        "focal training and the generalisation gap compensate",
-        _compensation,
-        partial(loss_recipes, ("ce", "fl-1", "fl-2", "fl-3")),
-        accepts_image,
-        from_tables=True,
-    ),
-)
+        train = predict(run.folder, "train", data_dir=run.data)
+        t = fitted(TemperatureScaling(), train).temperature_
+        findings.append(Finding(f"T on the training set, {run.label}", t, n=train.n))
+    return findings

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
-from scipy.special import log_softmax
+from scipy.special import log_softmax, softmax
 
 from focalcal.calibrators import METHODS, FocalTemperatureScaling, TemperatureScaling
 from focalcal.calibrators.focal import GAMMAS
@@ -17,23 +21,50 @@ from focalcal.maps import (
 )
 from focalcal.metrics import adaptive_ece
 from focalcal_papers.experiments import published
-from focalcal_papers.experiments.base import Analysis, Experiment, Finding, Material
+from focalcal_papers.experiments.base import Analysis, Experiments, Finding, Material
 from focalcal_papers.experiments.fts import accepts_image
-from focalcal_papers.experiments.published import Network, best_temperature
+from focalcal_papers.experiments.published import Network, all_networks, best_temperature
 from focalcal_papers.experiments.runs import fitted, measured
-from focalcal_papers.experiments.settings import BASES, Settings, with_losses
+from focalcal_papers.experiments.settings import loss_recipes
 from focalcal_papers.figures import Curve, Curves, Table
 
 FILES = (published.GOLDEN,)
+EXPERIMENTS = Experiments()
+ON_NETWORKS: dict[str, Any] = {
+    "recipes": partial(loss_recipes, ("ce", "fl-3")),
+    "accepts": accepts_image,
+    "files": FILES,
+}
+"""Analyses of any trained or published network."""
+UNITS = {"nll": ("NLL", 1), "ece": ("ECE %", 100), "adaptive_ece": ("equal-mass ECE %", 100)}
 
 
-def all_networks(material: Material) -> list[Network]:
-    """The trained runs and the published networks, in one form."""
-    trained = [
-        Network(run.label, run.calibration, run.test, np.arange(run.test.n))
-        for run in material.runs
-    ]
-    return trained + published.networks(material.data)
+@dataclass(frozen=True)
+class MethodScores:
+    """Test scores of a network by calibration method and metric."""
+
+    findings: list[Finding]
+    values: dict[tuple[str, str], float]
+
+    def cell(self, method: str, *metrics: str) -> str:
+        """NLL and an ECE in percent, as tables show them."""
+        shown = {1: "{:.4f}", 100: "{:.2f}"}
+        scaled = ((UNITS[m][1], self.values[method, m]) for m in metrics)
+        return " / ".join(shown[scale].format(scale * value) for scale, value in scaled)
+
+
+def method_scores(net: Network, methods: Iterable[str], *metrics: str) -> MethodScores:
+    """Fit each method on the calibration set and measure it on the test set."""
+    found = MethodScores([], {})
+    for method in methods:
+        calibrator = fitted(METHODS[method](), net.calibration)
+        probs = calibrator.predict_proba(net.test.as_logits())
+        for metric in metrics:
+            e, (unit, scale) = measured(metric, net.test.labels, probs), UNITS[metric]
+            what = f"{unit}, {net.name}, {method}"
+            found.findings.append(Finding.of(what, e, scale=scale))
+            found.values[method, metric] = e.value
+    return found
 
 
 def smallest_slope(gamma: float) -> float:
@@ -47,6 +78,7 @@ def smallest_slope(gamma: float) -> float:
     return float(np.gradient(log_h, np.log(q)).min())
 
 
+@EXPERIMENTS.declare("fts/open1", "Temperature bounds for more than two classes", "left open")
 def _bounds(material: Material) -> Analysis:
     """Every pair's ratio of log-odds under Ψ lies between the smallest slope and 1 + γ, any K."""
     rng = np.random.default_rng(0)
@@ -57,9 +89,7 @@ def _bounds(material: Material) -> Analysis:
         seen = []
         classes = (2, 3, 4, 10, 100)
         for k in classes:
-            z = rng.normal(size=(4000, k)) * rng.gamma(1.0, 3.0, size=(4000, 1))
-            q = np.exp(z - z.max(axis=1, keepdims=True))
-            q = q / q.sum(axis=1, keepdims=True)
+            q = softmax(rng.normal(size=(4000, k)) * rng.gamma(1.0, 3.0, size=(4000, 1)), axis=1)
             order = np.sort(q, axis=1)[:, -2:]
             p = np.sort(focal_map(q, gamma), axis=1)[:, -2:]
             gap = np.log(order[:, 1] / order[:, 0])
@@ -67,13 +97,8 @@ def _bounds(material: Material) -> Analysis:
             ratio = np.log(p[some, 1] / p[some, 0]) / gap[some]
             seen.append((ratio.min(), ratio.max()))
             inside = np.mean((ratio >= low - 1e-6) & (ratio <= 1 + gamma + 1e-6))
-            findings.append(
-                Finding(
-                    f"share of sampled points within the bounds, K = {k}, γ = {gamma:g}",
-                    float(inside),
-                    n=int(some.sum()),
-                )
-            )
+            what = f"share of sampled points within the bounds, K = {k}, γ = {gamma:g}"
+            findings.append(Finding(what, float(inside), n=int(some.sum())))
         for at, name in ((0, "least"), (1, "largest")):
             values = np.array([s[at] for s in seen])
             curves.append(Curve(f"γ = {gamma:g}, {name}", np.log10(classes), values))
@@ -114,111 +139,126 @@ def predicted_slope(log_p: np.ndarray) -> float:
     return float((p * left * right).sum() / (p * left**2).sum())
 
 
+@dataclass(frozen=True)
+class _BestTemperatures:
+    """Best T by NLL for each γ over T₀, the best for γ = 0, with the line through them.
+
+    left: largest distance from the line; local, theory: slope at γ = 0, measured and predicted.
+    """
+
+    base: float
+    ratios: np.ndarray
+    slope: float
+    left: float
+    local: float
+    theory: float
+
+
+def _best_temperatures(net: Network, gammas: np.ndarray) -> _BestTemperatures | None:
+    """None where a network has no sensible T: on data that it predicts perfectly T → 0."""
+    base = fitted(TemperatureScaling(), net.calibration).temperature_
+    if not 0.05 < base < 20:
+        return None
+    ratios = np.array([best_temperature(net.calibration, g, base) / base for g in gammas])
+    slope, offset = np.polyfit(gammas, ratios, 1)
+    left = float(np.abs(slope * gammas + offset - ratios).max())
+    below, above = (best_temperature(net.calibration, g, base) for g in (-0.05, 0.05))
+    logits = np.asarray(net.calibration.as_logits())
+    theory = predicted_slope(log_softmax(logits / base, axis=1))
+    return _BestTemperatures(
+        base, ratios, float(slope), left, float((above - below) / 0.1 / base), theory
+    )
+
+
+@EXPERIMENTS.declare("fts/open2", "Why (γ_ev, T) lie on a line", "left open", **ON_NETWORKS)
 def _line(material: Material) -> Analysis:
     """Best T by NLL for each γ_ev, against T₀ times 1/T of the closest temperature."""
     gammas = np.array([g for g in GAMMAS if g <= 1])
-    findings, curves = [], []
     beta2 = np.array([1 / quick_temperature(g) for g in gammas])
     predicted2 = float(np.polyfit(gammas, beta2, 1)[0])
     beta3 = [1 / closest_temperature(g, 3).temperature for g in (0.0, 1.0)]
-    findings.append(Finding("slope of T/T₀ the rule for K = 2 predicts", predicted2))
-    findings.append(
-        Finding("slope of T/T₀ the closest temperature for K = 3 predicts", beta3[1] - beta3[0])
-    )
-    slopes, first, rows = [], [], []
+    findings = [
+        Finding("slope of T/T₀ the rule for K = 2 predicts", predicted2),
+        Finding("slope of T/T₀ the closest temperature for K = 3 predicts", beta3[1] - beta3[0]),
+    ]
+    every, rows, curves = [], [], []
     for net in all_networks(material):
-        base = fitted(TemperatureScaling(), net.calibration).temperature_
-        if not 0.05 < base < 20:
+        found = _best_temperatures(net, gammas)
+        if found is None:
             continue
-        best = np.array([best_temperature(net.calibration, g, base) for g in gammas])
-        slope, offset = np.polyfit(gammas, best, 1)
-        left = np.abs(slope * gammas + offset - best).max() / base
-        step = [best_temperature(net.calibration, g, base) for g in (-0.05, 0.05)]
-        local = (step[1] - step[0]) / 0.1 / base
-        theory = predicted_slope(
-            log_softmax(np.asarray(net.calibration.as_logits()) / base, axis=1)
-        )
-        slopes.append(slope / base)
-        first.append((local, theory))
-        n = net.calibration.n
-        findings += [
-            Finding(f"slope of T/T₀ on γ, {net.name}", float(slope / base), n=n),
-            Finding(f"largest distance from its line, of T₀, {net.name}", float(left), n=n),
-            Finding(f"slope at γ = 0, measured, {net.name}", float(local), n=n),
-            Finding(f"slope at γ = 0, predicted, {net.name}", theory, n=n),
-        ]
-        shown = (f"{base:.2f}", f"{slope / base:.3f}", f"{left:.3f}", f"{local:.3f}")
-        rows.append((net.name, *shown, f"{theory:.3f}"))
-        curves.append(Curve(net.name.split(",")[0], gammas, best / base))
+        every.append(found)
+        named = {
+            "slope of T/T₀ on γ": found.slope,
+            "largest distance from its line, of T₀": found.left,
+            "slope at γ = 0, measured": found.local,
+            "slope at γ = 0, predicted": found.theory,
+        }
+        findings += [Finding(f"{k}, {net.name}", v, n=net.calibration.n) for k, v in named.items()]
+        rows.append((net.name, f"{found.base:.2f}", *(f"{v:.3f}" for v in named.values())))
+        curves.append(Curve(net.name.split(",")[0], gammas, found.ratios))
     curves.append(Curve("K = 2 rule", gammas, beta2, style="--"))
-    text = (
-        "Ψ^γ acts like a temperature 1/β(γ), β = 1 + γ − .386γ/(1 + .693γ) for two classes. The "
-        "composition Ψ^γ∘softmax(z/T) then scales logits by β(γ)/T; keeping that at the best "
-        "1/T₀ gives T = T₀·β(γ), which is nearly straight. For any K: to first order Ψ^γ adds "
-        "γ·a(p) to the logits, a(p) = −ln(1−p) + p ln p/(1−p), and T can take back what of it is "
-        "proportional to ln p. At a calibrated p the slope of T/T₀ at γ = 0 is therefore the least-"
-        "squares slope of a(p) on ln p under p, ΣCov_p(ln p, a)/ΣVar_p(ln p): .614 for two classes "
-        "near ½ (the rule above), near 1 for confident pairs, near 0 for mass spread over many "
-        "classes."
-    )
-    if slopes:
-        apart = max(abs(a - b) for a, b in first)
-        text += (
-            f" Measured against predicted at γ = 0 on {len(first)} networks: largest difference "
-            f"{apart:.3f}, correlation {np.corrcoef(np.array(first).T)[0, 1]:.3f}"
-            if len(first) > 1
-            else f" Measured {first[0][0]:.3f}, predicted {first[0][1]:.3f} at γ = 0"
-        )
-        text += (
-            f". Over −.5 ≤ γ ≤ 1 the slopes of T/T₀ are {min(slopes):.2f} to {max(slopes):.2f}, "
-            f"median {np.median(slopes):.2f}."
-        )
     columns = ("network", "T₀", "slope", "largest distance", "at γ = 0", "predicted")
     table = Table("T/T₀ against γ", columns, tuple(rows))
     panel = Curves("", "γ", "best T / T₀", tuple(curves))
+    text = WHY_A_LINE + _measured_slopes(every)
     return Analysis(tuple(findings), text, (panel,), (table,) if rows else ())
 
 
+WHY_A_LINE = (
+    "Ψ^γ acts like a temperature 1/β(γ), β = 1 + γ − .386γ/(1 + .693γ) for two classes. The "
+    "composition Ψ^γ∘softmax(z/T) then scales logits by β(γ)/T; keeping that at the best "
+    "1/T₀ gives T = T₀·β(γ), which is nearly straight. For any K: to first order Ψ^γ adds "
+    "γ·a(p) to the logits, a(p) = −ln(1−p) + p ln p/(1−p), and T can take back what of it is "
+    "proportional to ln p. At a calibrated p the slope of T/T₀ at γ = 0 is therefore the least-"
+    "squares slope of a(p) on ln p under p, ΣCov_p(ln p, a)/ΣVar_p(ln p): .614 for two classes "
+    "near ½ (the rule above), near 1 for confident pairs, near 0 for mass spread over many "
+    "classes."
+)
+
+
+def _measured_slopes(every: list[_BestTemperatures]) -> str:
+    if not every:
+        return ""
+    local, theory = np.array([(e.local, e.theory) for e in every]).T
+    text = f" Measured {local[0]:.3f}, predicted {theory[0]:.3f} at γ = 0"
+    if len(every) > 1:
+        text = (
+            f" Measured against predicted at γ = 0 on {len(every)} networks: largest difference "
+            f"{np.abs(local - theory).max():.3f}, correlation "
+            f"{np.corrcoef(local, theory)[0, 1]:.3f}"
+        )
+    slopes = [e.slope for e in every]
+    return text + (
+        f". Over −.5 ≤ γ ≤ 1 the slopes of T/T₀ are {min(slopes):.2f} to {max(slopes):.2f}, "
+        f"median {np.median(slopes):.2f}."
+    )
+
+
 RIVALS = (
-    "identity",
-    "temperature",
-    "focal-temperature",
-    "vector",
-    "matrix",
-    "structured-vector",
-    "structured-matrix",
+    *("identity", "temperature", "focal-temperature", "vector", "matrix"),
+    *("structured-vector", "structured-matrix"),
 )
 PAIR = ("focal-temperature", "structured-vector")
 
 
+@EXPERIMENTS.declare(
+    "fts/open3", "Against vector, matrix and structured scaling", "left open", **ON_NETWORKS
+)
 def _rivals(material: Material) -> Analysis:
-    findings, wins, rows, gains = [], {}, [], []
+    findings, wins, rows, gains = [], Counter(), [], []
     for net in all_networks(material):
-        names = [r for r in RIVALS if r in METHODS]
-        if net.test.n_classes > 20:
-            names = [r for r in names if "matrix" not in r]  # a parameter per pair of classes
-        scores = {}
-        for name in names:
-            found = fitted(METHODS[name](), net.calibration)
-            probs = found.predict_proba(net.test.as_logits())
-            for metric, scale in (("nll", 1), ("ece", 100)):
-                e = measured(metric, net.test.labels, probs)
-                what = f"{'NLL' if scale == 1 else 'ECE %'}, {net.name}, {name}"
-                findings.append(
-                    Finding(what, scale * e.value, None, scale * e.low, scale * e.high, e.n)
-                )
-                scores[name, metric] = e.value
-        best = min(names, key=lambda n: scores[n, "nll"])
-        wins[best] = wins.get(best, 0) + 1
-        cells = (
-            f"{scores[n, 'nll']:.4f} / {100 * scores[n, 'ece']:.2f}" if n in names else "—"
-            for n in RIVALS
-        )
+        # Matrices have a parameter for each pair of classes.
+        names = [n for n in RIVALS if net.test.n_classes <= 20 or "matrix" not in n]
+        scores = method_scores(net, names, "nll", "ece")
+        findings += scores.findings
+        cost = {name: scores.values[name, "nll"] for name in names}
+        wins[min(names, key=cost.__getitem__)] += 1
+        cells = (scores.cell(n, "nll", "ece") if n in names else "—" for n in RIVALS)
         rows.append((net.name, *cells))
-        gains.append([1 - scores[n, "nll"] / scores["temperature", "nll"] for n in PAIR])
+        gains.append([1 - cost[n] / cost["temperature"] for n in PAIR])
     if not findings:
         return published.absent("published predictions")
-    listed = ", ".join(f"{k} {v}" for k, v in sorted(wins.items(), key=lambda kv: -kv[1]))
+    listed = ", ".join(f"{k} {v}" for k, v in wins.most_common())
     mean = 100 * np.mean(gains, axis=0)
     text = (
         f"Lowest test NLL, number of networks: {listed}. Against temperature scaling, focal "
@@ -240,9 +280,12 @@ def _three(material: Material) -> list[Network]:
     return [every[i] for i in picked[:3]]
 
 
+@EXPERIMENTS.declare(
+    "fts/open4", "How fitting generalises from few samples", "left open", **ON_NETWORKS
+)
 def _generalisation(material: Material) -> Analysis:
-    """Test NLL and equal-mass ECE when only n samples calibrate."""
-    findings, curves = [], []
+    """Test equal-mass ECE when only n samples calibrate."""
+    findings, curves, means = [], [], {}
     methods = {
         "temperature": TemperatureScaling,
         "focal temperature": FocalTemperatureScaling,
@@ -263,15 +306,11 @@ def _generalisation(material: Material) -> Analysis:
                 values.append(100 * float(np.mean(each)))
                 what = f"equal-mass ECE %, {net.name}, {name}, {n} calibrate"
                 findings.append(Finding(what, values[-1], n=net.n))
+                means.setdefault((name, n), []).append(values[-1])
             curves.append(Curve(f"{net.name}, {name}", np.log10(sizes), np.array(values)))
-    last = {}
-    for f in findings:
-        method = next(m for m in sorted(methods, key=len, reverse=True) if f", {m}, " in f.what)
-        last.setdefault((method, int(f.what.split()[-2])), []).append(f.ours)
-    smallest = min(n for _, n in last)
-    largest = max(n for _, n in last)
+    smallest, largest = min(n for _, n in means), max(n for _, n in means)
     listed = "; ".join(
-        f"{m}: {np.mean(last[m, smallest]):.2f} % to {np.mean(last[m, largest]):.2f} %"
+        f"{m}: {np.mean(means[m, smallest]):.2f} % to {np.mean(means[m, largest]):.2f} %"
         for m in methods
     )
     text = (
@@ -281,39 +320,3 @@ def _generalisation(material: Material) -> Analysis:
     )
     panel = Curves("", "log₁₀ calibration samples", "equal-mass ECE, %", tuple(curves))
     return Analysis(tuple(findings), text, (panel,))
-
-
-def loss_recipes(losses: tuple[str, ...], scale: str) -> dict[str, Settings]:
-    return with_losses(BASES[scale], losses)
-
-
-EXPERIMENTS: tuple[Experiment, ...] = (
-    Experiment("fts/open1", "Temperature bounds for more than two classes", "left open", _bounds),
-    Experiment(
-        "fts/open2",
-        "Why (γ_ev, T) lie on a line",
-        "left open",
-        _line,
-        partial(loss_recipes, ("ce", "fl-3")),
-        accepts_image,
-        files=FILES,
-    ),
-    Experiment(
-        "fts/open3",
-        "Against vector, matrix and structured scaling",
-        "left open",
-        _rivals,
-        partial(loss_recipes, ("ce", "fl-3")),
-        accepts_image,
-        files=FILES,
-    ),
-    Experiment(
-        "fts/open4",
-        "How fitting generalises from few samples",
-        "left open",
-        _generalisation,
-        partial(loss_recipes, ("ce", "fl-3")),
-        accepts_image,
-        files=FILES,
-    ),
-)

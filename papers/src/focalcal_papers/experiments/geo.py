@@ -10,7 +10,7 @@ from scipy.stats import rankdata
 
 from focalcal.maps import focal_loss_derivative
 from focalcal_papers.errata import logit_curvature
-from focalcal_papers.experiments.base import Analysis, Experiment, Finding, Material
+from focalcal_papers.experiments.base import Analysis, Experiments, Finding, Material
 from focalcal_papers.experiments.geo_recipes import (
     AWARE,
     METHODS,
@@ -27,6 +27,24 @@ from focalcal_papers.figures import geo as figures
 from focalcal_papers.figures.geo import CurvaturePoint
 
 NO_CURVATURE = "no run with a measured Hessian; measure one with: focalcal curvature RUN --json"
+
+
+def _accepts_plain(settings: Settings, shortened: bool = True) -> bool:
+    """Runs on CIFAR-10 in the published setting, shortened or whole."""
+    return settings["dataset"] == "cifar10" and is_published(settings, shortened)
+
+
+def _accepts_methods(settings: Settings) -> bool:
+    """The whole ones, with mixup and SAM too."""
+    return _accepts_plain(settings | {"mixup": 0, "sam": 0}, shortened=False)
+
+
+def _accepts_penalty(settings: Settings) -> bool:
+    return settings["dataset"] == "cifar10" and "+curvature" in settings["loss"]
+
+
+EXPERIMENTS = Experiments()
+_measured = partial(EXPERIMENTS.declare, accepts=_accepts_plain, measures=("curvature",))
 
 
 def _point(run: Run, x: float) -> CurvaturePoint:
@@ -79,7 +97,7 @@ def _over_seeds(points: list[CurvaturePoint]) -> list[CurvaturePoint]:
 
 def not_measured(reason: str = NO_CURVATURE) -> Analysis:
     """What is said where too few runs have a Hessian."""
-    return Analysis((Finding("curvature", reason=reason),), f"Not run: {reason}.")
+    return Analysis.not_run("curvature", reason)
 
 
 def _by_length(material: Material) -> list[tuple[int, Material]]:
@@ -91,6 +109,11 @@ def _by_length(material: Material) -> list[tuple[int, Material]]:
     return [(n, replace(material, runs=tuple(runs[n]))) for n in sorted(runs, reverse=True)]
 
 
+@EXPERIMENTS.declare(
+    "geo/fig1",
+    "Loss, slope and curvature against p",
+    "the gradient stays away from 0 at p → 1 unless γ > ½",
+)
 def _fig1(material: Material) -> Analysis:
     findings = (
         Finding(
@@ -128,6 +151,12 @@ def _falls(points: dict[str, list[CurvaturePoint]]) -> str:
     return text + ("; ".join(parts) or "One γ only, so whether it falls stays open here") + "."
 
 
+@_measured(
+    "geo/fig2",
+    "Curvature against γ",
+    "trace and largest eigenvalue fall with γ",
+    recipes=partial(gamma_recipes, MODELS),
+)
 def _fig2(material: Material) -> Analysis:
     points, findings = _by_network(material)
     if not points:
@@ -136,6 +165,12 @@ def _fig2(material: Material) -> Analysis:
     return Analysis(tuple(findings), text, tuple(figures.figure2(points)))
 
 
+@_measured(
+    "geo/fig3",
+    "ECE against curvature",
+    "a cubic fit of ECE on the trace has a minimum",
+    recipes=partial(gamma_recipes, MODELS),
+)
 def _fig3(material: Material) -> Analysis:
     """Networks that were trained for equally long are compared with each other."""
     parts = [
@@ -189,6 +224,13 @@ def rank_correlation(x: list[float], y: list[float]) -> float:
     return round(float(np.corrcoef(rankdata(x), rankdata(y))[0, 1]), 12)
 
 
+@_measured(
+    "geo/fig4",
+    "Explicit curvature penalty on a perceptron",
+    "the penalty lowers the trace and, to a point, the ECE",
+    recipes=tau_recipes,
+    accepts=_accepts_penalty,
+)
 def _fig4(material: Material) -> Analysis:
     points: dict[str, list[CurvaturePoint]] = {}
     findings, errors = [], {}
@@ -247,7 +289,7 @@ def _methods(wanted: tuple[str, ...], material: Material) -> Analysis:
     if "ce" not in traces or all(name in absent for name in asked):
         lacking = asked if "ce" in traces else ["ce"]
         reason = f"no run with a measured Hessian was trained with {' or '.join(lacking)}"
-        return Analysis((Finding("curvature", reason=reason),), f"Not run: {reason}.")
+        return not_measured(reason)
     every = list(traces.values())
     lower = [k for k, p in traces.items() if p.high < traces["ce"].low]
     others = [k for k in traces if k not in (*lower, "ce")]
@@ -293,76 +335,23 @@ def which_architecture(material: Material, same_length: bool = False) -> Analysi
     return Analysis(tuple(findings), text, tuple(figures.figure2(points)), (table,))
 
 
-def _accepts_plain(settings: Settings, shortened: bool = True) -> bool:
-    """Runs on CIFAR-10 in the published setting, shortened or whole."""
-    return settings["dataset"] == "cifar10" and is_published(settings, shortened)
-
-
-def _accepts_methods(settings: Settings) -> bool:
-    """The whole ones, with mixup and SAM too."""
-    return _accepts_plain(settings | {"mixup": 0, "sam": 0}, shortened=False)
-
-
-def _accepts_penalty(settings: Settings) -> bool:
-    return settings["dataset"] == "cifar10" and "+curvature" in settings["loss"]
-
-
-def _experiment(
-    name: str, title: str, claim: str, analyse, recipes, accepts=_accepts_plain
-) -> Experiment:
-    return Experiment(f"geo/{name}", title, claim, analyse, recipes, accepts, ("curvature",))
-
-
-EXPERIMENTS: tuple[Experiment, ...] = (
-    Experiment(
-        "geo/fig1",
-        "Loss, slope and curvature against p",
-        "the gradient stays away from 0 at p → 1 unless γ > ½",
-        _fig1,
-    ),
-    _experiment(
-        "fig2",
-        "Curvature against γ",
-        "trace and largest eigenvalue fall with γ",
-        _fig2,
-        partial(gamma_recipes, MODELS),
-    ),
-    _experiment(
-        "fig3",
-        "ECE against curvature",
-        "a cubic fit of ECE on the trace has a minimum",
-        _fig3,
-        partial(gamma_recipes, MODELS),
-    ),
-    _experiment(
-        "fig4",
-        "Explicit curvature penalty on a perceptron",
-        "the penalty lowers the trace and, to a point, the ECE",
-        _fig4,
-        tau_recipes,
-        _accepts_penalty,
-    ),
-    _experiment(
-        "open1",
-        "Do other calibration methods reduce curvature?",
-        "left open",
-        partial(_methods, tuple(METHODS)),
-        partial(method_recipes, tuple(METHODS)),
-        _accepts_methods,
-    ),
-    _experiment(
-        "open2",
-        "Does the best curvature depend on the architecture?",
-        "left open",
-        partial(which_architecture, same_length=True),
-        partial(gamma_recipes, MODELS),
-    ),
-    _experiment(
-        "open3",
-        "Other curvature-aware training: SAM, mixup",
-        "left open",
-        partial(_methods, AWARE),
-        partial(method_recipes, AWARE),
-        _accepts_methods,
-    ),
-)
+_measured(
+    "geo/open1",
+    "Do other calibration methods reduce curvature?",
+    "left open",
+    recipes=partial(method_recipes, tuple(METHODS)),
+    accepts=_accepts_methods,
+)(partial(_methods, tuple(METHODS)))
+_measured(
+    "geo/open2",
+    "Does the best curvature depend on the architecture?",
+    "left open",
+    recipes=partial(gamma_recipes, MODELS),
+)(partial(which_architecture, same_length=True))
+_measured(
+    "geo/open3",
+    "Other curvature-aware training: SAM, mixup",
+    "left open",
+    recipes=partial(method_recipes, AWARE),
+    accepts=_accepts_methods,
+)(partial(_methods, AWARE))

@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 
-from focalcal_papers.experiments.base import Analysis, Experiment, Finding, Material
+from focalcal_papers.experiments.base import Analysis, Experiments, Finding, Material
 from focalcal_papers.experiments.geo import not_measured, rank_correlation, which_architecture
 from focalcal_papers.experiments.geo_recipes import METHODS, gamma_recipes
 from focalcal_papers.experiments.ie_recipe import PERCEPTRON
@@ -21,6 +21,7 @@ WAYS: dict[str, Settings] = METHODS | {
     "strong sam": {"loss": "ce", "sam": 0.2},
 }
 SEEDS = (0, 1, 2)
+EXPERIMENTS = Experiments()
 NETWORKS: dict[str, Settings] = {
     "mlp": {},
     "wide mlp": {"model_settings": {"hidden": 1024, "layers": 3}},
@@ -52,6 +53,13 @@ def _way(run: Run) -> str:
     return next(name for name, changes in WAYS.items() if changes == own)
 
 
+@EXPERIMENTS.declare(
+    "geo/open1-mlp",
+    "Do other calibration methods reduce curvature? On a perceptron",
+    "left open",
+    recipes=_recipes,
+    measures=("curvature",),
+)
 def _methods(material: Material) -> Analysis:
     """Means over seeds, and on which side of cross-entropy's the traces lie with every seed."""
     found: dict[str, list[Run]] = {}
@@ -97,21 +105,10 @@ def _methods(material: Material) -> Analysis:
     return Analysis(tuple(findings), text, tables=(table,))
 
 
-_experiment = partial(Experiment, measures=("curvature",))
-
-EXPERIMENTS: tuple[Experiment, ...] = (
-    _experiment(
-        "geo/open1-mlp",
-        "Do other calibration methods reduce curvature? On a perceptron",
-        "left open",
-        _methods,
-        _recipes,
-    ),
-    _experiment(
-        "geo/open2-small",
-        "Does the best curvature depend on the architecture? Small networks",
-        "left open",
-        which_architecture,
-        partial(gamma_recipes, NETWORKS, base=PERCEPTRON),
-    ),
-)
+EXPERIMENTS.declare(
+    "geo/open2-small",
+    "Does the best curvature depend on the architecture? Small networks",
+    "left open",
+    recipes=partial(gamma_recipes, NETWORKS, base=PERCEPTRON),
+    measures=("curvature",),
+)(which_architecture)

@@ -12,12 +12,13 @@ import numpy as np
 
 from focalcal.maps import gamma_for_probability
 from focalcal_papers.experiments import published
-from focalcal_papers.experiments.base import Analysis, Experiment, Finding, Material
+from focalcal_papers.experiments.base import Analysis, Experiments, Finding, Material
 from focalcal_papers.experiments.ie_grid import (
     as_table,
     by_setting,
     grid,
     known,
+    name_of,
     printed_s99,
     seeds,
 )
@@ -37,6 +38,10 @@ ALL_LOSSES = (
     *("ce", "brier", "mmce", "fl-1", "fl-2", "fl-3"),
     *("fls-531", "fls-532", "fla-532", "fla-53"),
 )
+MAIN = ("ce", "brier", "mmce", "fla-53")
+FOCAL = ("fl-1", "fl-2", "fl-3", "fls-531", "fls-532", "fla-532")
+BEST = "focal loss with sample-dependent γ has the lowest error before scaling, and mostly after"
+EXPERIMENTS = Experiments()
 
 
 def places() -> list[Settings]:
@@ -56,6 +61,29 @@ def grid_recipes(losses: tuple[str, ...], scale: str) -> dict[str, Settings]:
     return {k: v for base in places() for k, v in with_losses(base, losses).items()}
 
 
+def _table(number: int, title: str, claim: str, losses: tuple[str, ...]) -> None:
+    EXPERIMENTS.declare(
+        f"ie/table{number}",
+        title,
+        claim,
+        recipes=partial(grid_recipes, losses),
+        accepts=is_published,
+        files=(published.GOLDEN,) if "fla-53" in losses else (),
+        records=True,
+    )(partial(grid, str(number)))
+
+
+_table(1, "ECE of the main losses", BEST, MAIN)
+_table(2, "Equal-mass ECE of the main losses", BEST, MAIN)
+_table(
+    3,
+    "Test error of the main losses",
+    "focal loss costs no accuracy",
+    ("ce", "brier", "mmce", "fl-3", "fls-532", "fla-53"),
+)
+
+
+@EXPERIMENTS.declare("ie/table4", "γ for a target probability", "Prop. 2 gives γ from p0")
 def _gamma_rule(material: Material) -> Analysis:
     """γ*(p0): [checked] 4.851, 3.070, 0 at .2, .25, .5."""
     checked = {0.19: 5.337, 0.2: 4.851, 0.25: 3.070, 0.5: 0.0}
@@ -70,6 +98,13 @@ def _gamma_rule(material: Material) -> Analysis:
     return Analysis(findings, conclusion, (as_table(list(findings)),))
 
 
+@EXPERIMENTS.declare(
+    "ie/table5",
+    "Focal policies by calibration error",
+    "sample-dependent γ is chosen on the calibration set",
+    recipes=partial(grid_recipes, (*FOCAL, "fla-53")),
+    accepts=lambda s: is_published(s) and s["loss"].startswith("fl"),
+)
 def _policies(material: Material) -> Analysis:
     findings, found = [], {}
     for own in by_setting(material.runs).values():
@@ -78,8 +113,7 @@ def _policies(material: Material) -> Analysis:
                 measured(metric, run.calibration.labels, run.calibration.probabilities())
                 for run in own
             ]
-            label = own[0].setting if len(own) > 1 else own[0].label
-            findings.append(Finding.of_seeds(f"calibration {name}, {label}", each))
+            findings.append(Finding.of_seeds(f"calibration {name}, {name_of(own)}", each))
         place = found.setdefault(f"{own[0].dataset} {own[0].network}", {})
         place.setdefault(own[0].variant, findings[-2].ours)
     text = "; ".join(
@@ -90,6 +124,15 @@ def _policies(material: Material) -> Analysis:
     return Analysis(tuple(findings), text + seeds(material.runs), (as_table(findings),))
 
 
+@EXPERIMENTS.declare(
+    "ie/table6",
+    "Confident and right: S99",
+    "focal loss keeps many samples above .99 after scaling where cross-entropy loses them",
+    recipes=partial(grid_recipes, ("ce", "mmce", "fla-53")),
+    accepts=lambda s: is_published(s) and s["loss"] in ("ce", "mmce", "fla-53"),
+    files=(published.GOLDEN,),
+    records=True,
+)
 def _s99(material: Material) -> Analysis:
     printed = printed_s99()
     findings, parts = [], []
@@ -100,10 +143,9 @@ def _s99(material: Material) -> Analysis:
         for stage in ("pre", "post"):
             each = [run.before if stage == "pre" else run.after for run in own]
             for name, column in (("share", "s99"), ("accuracy", "s99_acc")):
-                label = own[0].setting if len(own) > 1 else own[0].label
                 findings.append(
                     Finding.of_seeds(
-                        f"S99 {name} %, {label}, {stage}",
+                        f"S99 {name} %, {name_of(own)}, {stage}",
                         [e[f"high_confidence_{name}"] for e in each],
                         number(paper.get(f"{column}_{stage}%")),
                         setting=setting,
@@ -125,61 +167,15 @@ def _s99(material: Material) -> Analysis:
     return Analysis(tuple(findings), text, (as_table(findings),))
 
 
-def _table(number: int, title: str, claim: str, losses: tuple[str, ...]) -> Experiment:
-    return Experiment(
-        f"ie/table{number}",
-        title,
-        claim,
-        partial(grid, str(number)),
-        partial(grid_recipes, losses),
-        is_published,
-        files=(published.GOLDEN,) if "fla-53" in losses else (),
-        records=True,
-    )
-
-
-MAIN = ("ce", "brier", "mmce", "fla-53")
-FOCAL = ("fl-1", "fl-2", "fl-3", "fls-531", "fls-532", "fla-532")
-BEST = "focal loss with sample-dependent γ has the lowest error before scaling, and mostly after"
-
-EXPERIMENTS: tuple[Experiment, ...] = (
-    _table(1, "ECE of the main losses", BEST, MAIN),
-    _table(2, "Equal-mass ECE of the main losses", BEST, MAIN),
-    _table(
-        3,
-        "Test error of the main losses",
-        "focal loss costs no accuracy",
-        ("ce", "brier", "mmce", "fl-3", "fls-532", "fla-53"),
-    ),
-    Experiment("ie/table4", "γ for a target probability", "Prop. 2 gives γ from p0", _gamma_rule),
-    Experiment(
-        "ie/table5",
-        "Focal policies by calibration error",
-        "sample-dependent γ is chosen on the calibration set",
-        _policies,
-        partial(grid_recipes, (*FOCAL, "fla-53")),
-        lambda s: is_published(s) and s["loss"].startswith("fl"),
-    ),
-    Experiment(
-        "ie/table6",
-        "Confident and right: S99",
-        "focal loss keeps many samples above .99 after scaling where cross-entropy loses them",
-        _s99,
-        partial(grid_recipes, ("ce", "mmce", "fla-53")),
-        lambda s: is_published(s) and s["loss"] in ("ce", "mmce", "fla-53"),
-        files=(published.GOLDEN,),
-        records=True,
-    ),
-    _table(7, "ECE of the focal variants", "sample-dependent γ is best overall", FOCAL),
-    _table(8, "Equal-mass ECE of the focal variants", "as Table 7", FOCAL),
-    _table(
-        9,
-        "Test error of the focal variants",
-        "within noise of each other",
-        ("fl-1", "fl-2", "fls-531", "fla-532"),
-    ),
-    _table(10, "NLL before scaling", "focal losses have lower NLL than cross-entropy", ALL_LOSSES),
-    _table(11, "NLL after scaling", "scaling closes most of the gap", ALL_LOSSES),
-    _table(12, "MCE before scaling", "as ECE, noisier", ALL_LOSSES),
-    _table(13, "MCE after scaling", "as ECE, noisier", ALL_LOSSES),
+_table(7, "ECE of the focal variants", "sample-dependent γ is best overall", FOCAL)
+_table(8, "Equal-mass ECE of the focal variants", "as Table 7", FOCAL)
+_table(
+    9,
+    "Test error of the focal variants",
+    "within noise of each other",
+    ("fl-1", "fl-2", "fls-531", "fla-532"),
 )
+_table(10, "NLL before scaling", "focal losses have lower NLL than cross-entropy", ALL_LOSSES)
+_table(11, "NLL after scaling", "scaling closes most of the gap", ALL_LOSSES)
+_table(12, "MCE before scaling", "as ECE, noisier", ALL_LOSSES)
+_table(13, "MCE after scaling", "as ECE, noisier", ALL_LOSSES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -10,7 +11,7 @@ from scipy.special import softmax
 from focalcal.bins import Bins
 from focalcal.maps import gamma_for_probability, inverse_focal_map
 from focalcal.metrics import reliability
-from focalcal_papers.experiments.base import Analysis, Experiment, Finding, Material
+from focalcal_papers.experiments.base import Analyse, Analysis, Experiments, Finding, Material
 from focalcal_papers.experiments.ie_grid import seeds
 from focalcal_papers.experiments.runs import Run
 from focalcal_papers.experiments.settings import (
@@ -21,6 +22,29 @@ from focalcal_papers.experiments.settings import (
 )
 from focalcal_papers.figures import Curve, Curves
 from focalcal_papers.figures import ie as figures
+
+EXPERIMENTS = Experiments()
+FIXED = ("ce", "fl-1", "fl-2", "fl-3")
+SPLIT = ("nll_right", "nll_wrong", "entropy_right", "entropy_wrong")
+
+
+def _figure_recipes(losses: tuple[str, ...], snapshots: bool, scale: str) -> dict[str, Settings]:
+    epochs = {"smoke": [1, 10, 20], "lite": [10, 20, 30], "paper": [10, 100, 200, 350]}[scale]
+    changes = {"snapshots": epochs} if snapshots else {}
+    return with_losses(BASES[scale], losses, **changes)
+
+
+def _figure(
+    name: str, title: str, claim: str, losses: tuple[str, ...], snapshots: bool = False
+) -> Callable[[Analyse], Analyse]:
+    """Declare a figure of runs on CIFAR-10 with these losses."""
+
+    def accepts(settings: Settings) -> bool:
+        image = settings["dataset"] == "cifar10" and settings["loss"] in losses
+        return image and is_published(settings)
+
+    recipes = partial(_figure_recipes, losses, snapshots)
+    return EXPERIMENTS.declare(name, title, claim, recipes=recipes, accepts=accepts)
 
 
 def _traced(run: Run) -> list[dict[str, Any]]:
@@ -36,14 +60,16 @@ def _ends(run: Run, names: tuple[str, ...]) -> list[Finding]:
         if name == "ece":
             found.append(Finding.percent(f"test ECE %, {run.label}", e))
         else:
-            found.append(Finding(what, e.value, None, e.low, e.high, e.n))
+            found.append(Finding.of(what, e))
     return found
 
 
-FIXED = ("ce", "fl-1", "fl-2", "fl-3")
-SPLIT = ("nll_right", "nll_wrong", "entropy_right", "entropy_wrong")
-
-
+@_figure(
+    "ie/fig1",
+    "NLL and entropy while training",
+    "the test NLL rises through the mistakes",
+    ("ce",),
+)
 def _fig1(material: Material) -> Analysis:
     run = material.by_loss()["ce"]
     findings = _ends(run, ("nll", *SPLIT))
@@ -72,6 +98,13 @@ def _text(value: float | None) -> str:
     return "none" if value is None else f"{value:.3f}"
 
 
+@_figure(
+    "ie/fig2",
+    "Training confidence over the epochs",
+    "confidence keeps growing after the training error is gone",
+    ("ce",),
+    snapshots=True,
+)
 def _fig2(material: Material) -> Analysis:
     run = material.by_loss()["ce"]
     bins = run.snapshot_bins()
@@ -94,7 +127,7 @@ def _fig2_traces(run: Run) -> Analysis:
     rows = _traced(run)
     if not rows:
         reason = "the run kept neither snapshots of its training set nor traces"
-        return Analysis((Finding("training confidence", reason=reason),), f"Not run: {reason}.")
+        return Analysis.not_run("training confidence", reason)
     findings = []
     for epoch in (10, 100, 200, 350):
         near = min(rows, key=lambda row: abs(row["epoch"] - epoch))
@@ -120,6 +153,12 @@ def _fig2_traces(run: Run) -> Analysis:
     return Analysis(tuple(findings), text, (Curves("training set", "epoch", "mean", curves),))
 
 
+@_figure(
+    "ie/fig3",
+    "Cross-entropy and γ = 1, 2, 3 while training",
+    "larger γ, higher entropy of mistakes, lower NLL, smaller weights",
+    FIXED,
+)
 def _fig3(material: Material) -> Analysis:
     runs = dict(sorted(material.by_loss().items(), key=lambda item: item[1].gamma or 0))
     findings = [f for run in runs.values() for f in _ends(run, ("ece", "nll", *SPLIT))]
@@ -146,16 +185,13 @@ def _absent(losses: tuple[str, ...], runs: dict[str, Run]) -> str:
     return f" Not run: {', '.join(left)}." if left else ""
 
 
-def _fig4a(material: Material) -> Analysis:
-    panels = figures.figure4a()
-    findings = [
-        Finding(f"γ*({p})", float(gamma_for_probability(p)), v, tolerance=5e-4)
-        for p, v in ((0.2, 4.851), (0.25, 3.070))
-    ]
-    text = "The factor exceeds 1 below p0 and falls below 1 above, with γ*(p0) = γ."
-    return Analysis(tuple(findings), text, tuple(panels))
-
-
+@_figure(
+    "ie/fig4",
+    "Gradient factor and gradient norms",
+    "focal gradients are smaller once a sample is learned",
+    FIXED,
+    snapshots=True,
+)
 def _fig4(material: Material) -> Analysis:
     base = _fig4a(material)
     norms: dict[int, dict[str, Any]] = {}
@@ -175,10 +211,28 @@ def _fig4(material: Material) -> Analysis:
     return Analysis(tuple(findings), base.conclusion, panels)
 
 
-def _bins(run: Run, temperature: float) -> Bins:
-    return reliability(run.test.labels, softmax(run.test.as_logits() / temperature, axis=1))
+@EXPERIMENTS.declare("ie/fig4a", "Gradient factor g(p, γ)", "g > 1 below p0, < 1 above")
+def _fig4a(material: Material) -> Analysis:
+    panels = figures.figure4a()
+    findings = [
+        Finding(f"γ*({p})", float(gamma_for_probability(p)), v, tolerance=5e-4)
+        for p, v in ((0.2, 4.851), (0.25, 3.070))
+    ]
+    text = "The factor exceeds 1 below p0 and falls below 1 above, with γ*(p0) = γ."
+    return Analysis(tuple(findings), text, tuple(panels))
 
 
+def _bins(run: Run, temperature: float, bins: int = 15) -> Bins:
+    probs = softmax(run.test.as_logits() / temperature, axis=1)
+    return reliability(run.test.labels, probs, bins=bins)
+
+
+@_figure(
+    "ie/fig5",
+    "Reliability before and after scaling",
+    "focal loss is calibrated before scaling",
+    ("ce", "fl-3", "fla-53"),
+)
 def _fig5(material: Material) -> Analysis:
     runs = material.by_loss()
     findings = [
@@ -195,6 +249,9 @@ def _fig5(material: Material) -> Analysis:
     return Analysis(tuple(findings), text, tuple(figures.figure5(before, after)))
 
 
+@EXPERIMENTS.declare(
+    "ie/fig6", "A model with two weights (App. G)", "the norm is larger for one of the losses"
+)
 def _fig6(material: Material) -> Analysis:
     panels = figures.figure6()
     ends = {c.label: float(c.y[-1]) for c in panels[0].curves}
@@ -208,6 +265,9 @@ def _fig6(material: Material) -> Analysis:
     return Analysis(findings, text, tuple(panels))
 
 
+@EXPERIMENTS.declare(
+    "ie/fig7", "Optimal prediction for a true probability", "focal loss prefers higher entropy"
+)
 def _fig7(material: Material) -> Analysis:
     checked = {1: 0.7744, 3: 0.6471, 5: 0.5974}
     findings = tuple(
@@ -223,15 +283,17 @@ def _fig7(material: Material) -> Analysis:
     return Analysis(findings, text, tuple(figures.figure7()))
 
 
+@_figure(
+    "ie/fig8",
+    "Distribution of confidence",
+    "scaling takes cross-entropy's confidence away",
+    ("ce", "fl-3", "fla-53"),
+)
 def _fig8(material: Material) -> Analysis:
     runs = material.by_loss()
-
-    def fine(run: Run, scale: float) -> Any:
-        return reliability(run.test.labels, softmax(run.test.as_logits() / scale, axis=1), bins=50)
-
     stages = {
-        "before": {k: fine(r, 1.0) for k, r in runs.items()},
-        "after T": {k: fine(r, r.temperature) for k, r in runs.items()},
+        "before": {k: _bins(r, 1.0, 50) for k, r in runs.items()},
+        "after T": {k: _bins(r, r.temperature, 50) for k, r in runs.items()},
     }
     findings = [
         Finding(f"share above .98, {k}, {stage}", float(b.share[-1]), n=int(b.total))
@@ -244,82 +306,3 @@ def _fig8(material: Material) -> Analysis:
     )
     text = f"Share of the test set above .98, before → after scaling: {left}; compare Table 6."
     return Analysis(tuple(findings), text, tuple(figures.figure8(stages)))
-
-
-def _figure_recipes(losses: tuple[str, ...], snapshots: bool, scale: str) -> dict[str, Settings]:
-    epochs = {"smoke": [1, 10, 20], "lite": [10, 20, 30], "paper": [10, 100, 200, 350]}[scale]
-    changes = {"snapshots": epochs} if snapshots else {}
-    return with_losses(BASES[scale], losses, **changes)
-
-
-def _figure(name: str, title: str, claim: str, analyse, losses=(), snapshots=False) -> Experiment:
-    if not losses:
-        return Experiment(f"ie/{name}", title, claim, analyse)
-    recipes = partial(_figure_recipes, losses, snapshots)
-
-    def accepts(settings: Settings) -> bool:
-        image = settings["dataset"] == "cifar10" and settings["loss"] in losses
-        return image and is_published(settings)
-
-    return Experiment(f"ie/{name}", title, claim, analyse, recipes, accepts)
-
-
-EXPERIMENTS: tuple[Experiment, ...] = (
-    _figure(
-        "fig1",
-        "NLL and entropy while training",
-        "the test NLL rises through the mistakes",
-        _fig1,
-        ("ce",),
-    ),
-    _figure(
-        "fig2",
-        "Training confidence over the epochs",
-        "confidence keeps growing after the training error is gone",
-        _fig2,
-        ("ce",),
-        snapshots=True,
-    ),
-    _figure(
-        "fig3",
-        "Cross-entropy and γ = 1, 2, 3 while training",
-        "larger γ, higher entropy of mistakes, lower NLL, smaller weights",
-        _fig3,
-        FIXED,
-    ),
-    _figure(
-        "fig4",
-        "Gradient factor and gradient norms",
-        "focal gradients are smaller once a sample is learned",
-        _fig4,
-        FIXED,
-        snapshots=True,
-    ),
-    _figure("fig4a", "Gradient factor g(p, γ)", "g > 1 below p0, < 1 above", _fig4a),
-    _figure(
-        "fig5",
-        "Reliability before and after scaling",
-        "focal loss is calibrated before scaling",
-        _fig5,
-        ("ce", "fl-3", "fla-53"),
-    ),
-    _figure(
-        "fig6",
-        "A model with two weights (App. G)",
-        "the norm is larger for one of the losses",
-        _fig6,
-    ),
-    _figure(
-        "fig7",
-        "Optimal prediction for a true probability",
-        "focal loss prefers higher entropy",
-        _fig7,
-    ),
-    _figure(
-        "fig8",
-        "Distribution of confidence",
-        "scaling takes cross-entropy's confidence away",
-        _fig8,
-        ("ce", "fl-3", "fla-53"),
-    ),
-)

@@ -23,19 +23,13 @@ DATASETS = {
 }
 MODELS = {"wrn26_10": "wrn-26-10", "text_cnn": "gpcnn", "tree_lstm": "tree-lstm"}
 METRICS = {
-    "ece%": "ece",
-    "adaece%": "adaptive_ece",
-    "error%": "error",
-    "nll%": "nll",
-    "mce%": "mce",
+    "ece%": ("ece", "ECE %"),
+    "adaece%": ("adaptive_ece", "equal-mass ECE %"),
+    "error%": ("error", "error %"),
+    "nll%": ("nll", "NLL ×100"),
+    "mce%": ("mce", "MCE %"),
 }
-NAMES = {
-    "ece%": "ECE %",
-    "adaece%": "equal-mass ECE %",
-    "error%": "error %",
-    "nll%": "NLL ×100",
-    "mce%": "MCE %",
-}
+"""The reference's names for metrics: ours, and how tables write them."""
 EPOCHS = {"cifar10": 350, "cifar100": 350, "20newsgroups": 50, "sst": 25}
 STAGES = {"pre": "before scaling", "post": "after scaling"}
 Key = tuple[str, str, str, str]
@@ -106,13 +100,13 @@ def grid(table: str, material: Material) -> Analysis:
     printed = printed_cells(table)
     losses = dict.fromkeys(key[2] for key in printed)
     stages = dict.fromkeys(key[3] for key in printed)
-    metric = next(iter(printed.values()))["metric"]
+    printed_metric = next(iter(printed.values()))["metric"]
+    metric, title = METRICS[printed_metric]
     runs = [
         run for run in (*material.runs, *published.golden_run(material.data)) if run.loss in losses
     ]
     if not runs:
-        reason = f"no stored run with one of {', '.join(losses)}"
-        return Analysis((Finding(NAMES[metric], reason=reason),), f"Not run: {reason}.")
+        return Analysis.not_run(title, f"no stored run with one of {', '.join(losses)}")
     groups = by_setting(runs)
     findings: list[Finding] = []
     shown = []
@@ -120,12 +114,12 @@ def grid(table: str, material: Material) -> Analysis:
         line: dict[str, str] = {"setting": name, "seeds": str(len(own))}
         for stage in stages:
             paper, setting = known(own[0], printed, stage)
-            found = _finding(metric, own, stage, paper, setting)
+            found = _finding(metric, title, own, stage, paper, setting)
             line[STAGES[stage]] = found.text
             line[f"paper, {stage}"] = _printed(paper, setting)
             findings.append(found)
             theirs = number(paper.get("temperature"))
-            if stage == "post" and theirs is not None and metric == "ece%":
+            if stage == "post" and theirs is not None and metric == "ece":
                 findings.append(_temperature(own, theirs, setting))
                 line["T"] = findings[-1].text
                 line["paper, T"] = f"{theirs:g}"
@@ -134,23 +128,30 @@ def grid(table: str, material: Material) -> Analysis:
     text = f"{same} of the table's {len(printed)} cells have a run in the paper's own setting"
     other = len(groups) * len(stages) - same
     text += f", {other} values are of other settings, as named. "
-    text += " ".join(filter(None, (_order(runs, METRICS[metric], s, printed) for s in stages)))
-    if metric == "mce%":
+    text += " ".join(filter(None, (_order(runs, metric, s, printed) for s in stages)))
+    if metric == "mce":
         text += " One bin of few samples decides the MCE; so wide are its intervals that a verdict "
         text += "means little."
     columns = tuple(dict.fromkeys(k for line in shown for k in line))
     cells = tuple(tuple(line.get(k, "") for k in columns) for line in shown)
-    shown_table = Table(NAMES[metric], columns, cells)
+    shown_table = Table(title, columns, cells)
     text = text.rstrip() + seeds(material.runs)
     return Analysis(tuple(findings), text, (as_table(findings),), (shown_table,))
 
 
-def _finding(metric: str, own: list[Run], stage: str, paper: Row, setting: str) -> Finding:
+def name_of(own: Sequence[Run]) -> str:
+    """What the seeds of a setting have in common; a single run's label."""
+    return own[0].setting if len(own) > 1 else own[0].label
+
+
+def _finding(
+    metric: str, title: str, own: list[Run], stage: str, paper: Row, setting: str
+) -> Finding:
     at = np.mean([run.temperature for run in own])
-    what = f"{NAMES[metric]}, {own[0].setting if len(own) > 1 else own[0].label}, {stage}"
+    what = f"{title}, {name_of(own)}, {stage}"
     what += f" at T {at:.1f}" if stage == "post" else ""
     what += f" (paper: T {paper['temperature']})" if paper.get("temperature") else ""
-    each = [_of(run, stage)[METRICS[metric]] for run in own]
+    each = [_of(run, stage)[metric] for run in own]
     return Finding.of_seeds(what, each, number(paper.get("value")), setting=setting)
 
 
@@ -162,9 +163,9 @@ def _temperature(own: list[Run], theirs: float, setting: str) -> Finding:
     if len(own) > 1:
         spread = float(np.std(each, ddof=1))
         more = {"tolerance": max(0.15, 2 * spread), "seeds": len(own), "spread": spread}
-    what = f"T, {own[0].setting if len(own) > 1 else own[0].label}"
     n = own[0].kept["n"]["calibration"] if own[0].kept else own[0].calibration.n
-    return Finding(what, float(np.mean(each)), theirs, n=n, setting=setting, **more)
+    mean = float(np.mean(each))
+    return Finding(f"T, {name_of(own)}", mean, theirs, n=n, setting=setting, **more)
 
 
 def _printed(paper: Row, setting: str) -> str:

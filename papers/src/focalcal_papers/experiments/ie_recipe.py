@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from functools import partial
 
-from focalcal_papers.experiments.base import Analysis, Experiment, Finding, Material
+from focalcal_papers.experiments.base import Analysis, Experiments, Finding, Material
 from focalcal_papers.experiments.geo import rank_correlation
-from focalcal_papers.experiments.runs import Run
+from focalcal_papers.experiments.runs import Run, reduction_text
 from focalcal_papers.experiments.settings import BASES, Settings, with_losses
 from focalcal_papers.figures import Table
 
 WAYS = (("sum", 2.0), ("mean", 0.0), ("mean", 2.0), ("sum", 0.0))
 DECAYS = (5e-5, 5e-4, 5e-3)
 LOSSES = ("ce", "fla-53")
+EXPERIMENTS = Experiments()
 FEWEST = 5
 """Settings of a loss below which a rank correlation says nothing."""
 PERCEPTRON: Settings = {
@@ -62,10 +63,7 @@ def _analyse(material: Material) -> Analysis:
         material.runs, key=lambda r: (_way(r), r.settings["weight_decay"], r.settings["epochs"])
     )
     for run in order:
-        reduction, clip = _way(run)
-        how = f"{run.settings['epochs']} epochs, {reduction} loss, " + (
-            f"clipped at {clip:g}" if clip else "unclipped"
-        )
+        how = f"{run.settings['epochs']} epochs, {reduction_text(run.settings)}"
         how += f", weight decay {run.settings['weight_decay']:g}"
         what = f"{run.loss}, {how}"
         b = run.before
@@ -107,10 +105,8 @@ def _conclusion(runs: tuple[Run, ...]) -> str:
         for c in runs
         if c.loss == "ce" and _way(c) == _way(f) and _decay(c) == _decay(f)
     )
-    listed = [
-        f"{reduction} loss, " + (f"clipped at {clip:g}" if clip else "unclipped") + f": {n}"
-        for (reduction, clip), n in _counted(over).items()
-    ]
+    counted = Counter(reduction_text(run.settings) for run in over)
+    listed = [f"{way}: {n}" for way, n in counted.items()]
     text += (
         f"FLA-53 has the lower ECE in {better} of {len(focal)} settings and is under-confident in "
         f"{len(over)} ({'; '.join(listed) or 'none'}). "
@@ -129,14 +125,7 @@ def _conclusion(runs: tuple[Run, ...]) -> str:
     return text + "Effective: beside the gradient of the mean loss; a sum has 1/batch of it."
 
 
-def _counted(runs: list[Run]) -> dict[tuple[str, float], int]:
-    found: dict[tuple[str, float], int] = {}
-    for run in runs:
-        found[_way(run)] = found.get(_way(run), 0) + 1
-    return found
-
-
-def _experiment(name: str, title: str, bases: dict[str, Settings], dataset: str) -> Experiment:
+def _declare(name: str, title: str, bases: dict[str, Settings], dataset: str) -> None:
     def accepts(settings: Settings) -> bool:
         base = bases["lite"]
         like = all(settings.get(k) == base[k] for k in ("model", "model_settings") if k in base)
@@ -144,20 +133,19 @@ def _experiment(name: str, title: str, bases: dict[str, Settings], dataset: str)
         return settings["dataset"] == dataset and settings["loss"] in LOSSES and plain and like
 
     claim = "its text names neither the summed loss nor the clipping that its result depends on"
-    return Experiment(name, title, claim, _analyse, partial(_recipes, bases), accepts)
+    recipes = partial(_recipes, bases)
+    EXPERIMENTS.declare(name, title, claim, recipes=recipes, accepts=accepts)(_analyse)
 
 
-EXPERIMENTS: tuple[Experiment, ...] = (
-    _experiment(
-        "ie/recipe",
-        "When does focal loss calibrate, and when does it over-correct?",
-        {"lite": BASES["lite"], "paper": BASES["lite"] | {"epochs": 350}},
-        "cifar10",
-    ),
-    _experiment(
-        "ie/recipe-mlp",
-        "The same question on a perceptron",
-        {"lite": PERCEPTRON, "paper": PERCEPTRON | {"epochs": 350}},
-        "fashion_mnist",
-    ),
+_declare(
+    "ie/recipe",
+    "When does focal loss calibrate, and when does it over-correct?",
+    {"lite": BASES["lite"], "paper": BASES["lite"] | {"epochs": 350}},
+    "cifar10",
+)
+_declare(
+    "ie/recipe-mlp",
+    "The same question on a perceptron",
+    {"lite": PERCEPTRON, "paper": PERCEPTRON | {"epochs": 350}},
+    "fashion_mnist",
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from focalcal.errors import FileFormatError
 from focalcal.formats import read_table
 from focalcal.maps import focal_log_map
 from focalcal.predictions import Predictions
-from focalcal_papers.experiments.base import Analysis, Finding
+from focalcal_papers.experiments.base import Analysis, Material
 from focalcal_papers.experiments.runs import Run, fitted
 
 GOLDEN = "cifar10_resnet50_flsd53.npz"
@@ -29,12 +30,12 @@ HALVED = (
 
 @dataclass(frozen=True)
 class Network:
-    """A published network: disjoint calibration and test predictions; `rows` (n,) of the test."""
+    """Predictions of a published or trained network, and the γ it was trained with, if one."""
 
     name: str
     calibration: Predictions
     test: Predictions
-    rows: np.ndarray
+    gamma: float | None = None
 
     @property
     def n(self) -> int:
@@ -56,7 +57,7 @@ def networks(
             Predictions(logits=table[f"{p}_logits"], labels=table[f"{p}_labels"].astype(np.int64))
             for p in ("val", "test")
         )
-        found.append(Network("ResNet-50 FLSD-53 C10", val, test, np.arange(test.n)))
+        found.append(Network("ResNet-50 FLSD-53 C10", val, test))
     for file in () if calibration else HALVED:
         path = _find(data, file)
         if path is None:
@@ -69,8 +70,18 @@ def networks(
             whole = Predictions(logits=z, labels=labels)
             order = np.random.default_rng(0).permutation(whole.n)
             first, second = np.sort(order[: whole.n // 2]), np.sort(order[whole.n // 2 :])
-            found.append(Network(name, whole.take(first), whole.take(second), second))
+            found.append(Network(name, whole.take(first), whole.take(second)))
     return [n for n in found if n_classes in (None, n.test.n_classes)]
+
+
+def trained_networks(runs: Sequence[Run]) -> list[Network]:
+    """Trained runs in the same form."""
+    return [Network(run.label, run.calibration, run.test, run.gamma) for run in runs]
+
+
+def all_networks(material: Material) -> list[Network]:
+    """The trained runs, then the published networks."""
+    return trained_networks(material.runs) + networks(material.data)
 
 
 def golden_run(data: Path | None) -> list[Run]:
@@ -128,8 +139,7 @@ def calibrated(net: Network, gammas: tuple[float, ...] = ()) -> dict[str, np.nda
 
 def absent(what: str) -> Analysis:
     """The analysis of an experiment whose files are not there."""
-    reason = f"{what} are not in the folder given with --data"
-    return Analysis((Finding(what, reason=reason),), f"Not run: {reason}.")
+    return Analysis.not_run(what, f"{what} are not in the folder given with --data")
 
 
 def _find(data: Path | None, name: str) -> Path | None:

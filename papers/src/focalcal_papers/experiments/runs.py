@@ -122,9 +122,8 @@ class Run:
         if s["dataset"] not in IMAGES:
             length = (s.get("data_settings") or {}).get("length")
             return text if length is None else f"{text}, length {length}"
-        clip = s.get("clip_norm", 2.0)
-        if (s.get("reduction", "sum"), clip) != ("sum", 2.0):
-            text += f", {s['reduction']} loss, " + (f"clipped at {clip:g}" if clip else "unclipped")
+        if (s.get("reduction", "sum"), s.get("clip_norm", 2.0)) != ("sum", 2.0):
+            text += f", {reduction_text(s)}"
         if s.get("weight_decay", 5e-4) != 5e-4:
             text += f", weight decay {s['weight_decay']:g}"
         return text + "".join(f", {k} {s[k]:g}" for k in ("mixup", "sam") if s.get(k))
@@ -201,6 +200,12 @@ class Run:
             folder=path,
             data=data,
         )
+
+
+def reduction_text(settings: dict[str, Any]) -> str:
+    """How the loss is reduced and its gradient clipped."""
+    clip = settings["clip_norm"]
+    return f"{settings['reduction']} loss, " + (f"clipped at {clip:g}" if clip else "unclipped")
 
 
 def _estimates(record: dict[str, dict[str, Any]]) -> dict[str, Estimate]:

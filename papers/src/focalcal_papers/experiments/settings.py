@@ -94,6 +94,11 @@ def with_losses(base: Settings, losses: Iterable[str], **changes: Any) -> dict[s
     return found
 
 
+def loss_recipes(losses: Iterable[str], scale: str) -> dict[str, Settings]:
+    """The base recipe of a scale with each loss."""
+    return with_losses(BASES[scale], losses)
+
+
 def is_published(settings: Settings, shortened: bool = False) -> bool:
     """Whether stored settings follow the papers' recipe: summed and clipped for images.
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from scipy.special import expit
 
 from focalcal.bins import Bins
 from focalcal.figures import reliability_panel
@@ -60,22 +61,12 @@ def figure2(snapshots: Mapping[int, Bins]) -> list[Panel]:
 
 def figure3(runs: Mapping[str, Rows]) -> list[Panel]:
     """What changes over the epochs under each loss: seven numbers of the test set, a norm (h)."""
-    shown = [
-        ("test", "error"),
-        ("test", "ece"),
-        ("test", "nll"),
-        ("test", "nll_right"),
-        ("test", "nll_wrong"),
-        ("test", "entropy_wrong"),
-        ("test", "p_true_wrong"),
-        (None, "last_layer_norm"),
-    ]
+    names = ("error", "ece", "nll", "nll_right", "nll_wrong", "entropy_wrong", "p_true_wrong")
     panels: list[Panel] = []
-    for part, name in shown:
+    for part, name in (*(("test", name) for name in names), (None, "last_layer_norm")):
         curves = tuple(Curve(loss, *trace(_traced(r), name, part)) for loss, r in runs.items())
-        base, _, group = name.partition("_right") if "_right" in name else name.partition("_wrong")
-        group = "right" if "_right" in name else "wrong" if "_wrong" in name else ""
-        title = LABELS.get(base, "norm of the last layer's weights")
+        group = name.rsplit("_", 1)[-1] if name.endswith(("_right", "_wrong")) else ""
+        title = LABELS.get(name.removesuffix(f"_{group}"), "norm of the last layer's weights")
         panels.append(Curves(f"{title}, {group}" if group else title, "epoch", title, curves))
     return panels
 
@@ -130,9 +121,9 @@ def figure6(
         values = []
         for _ in range(steps):
             score = problem.inputs @ w
-            p = 1 / (1 + np.exp(-sign * score))
+            p = expit(sign * score)
             wrong = sign * score < 0
-            sure = 1 / (1 + np.exp(-np.abs(score[wrong]))) if wrong.any() else np.array([np.nan])
+            sure = expit(np.abs(score[wrong])) if wrong.any() else np.array([np.nan])
             values.append((np.linalg.norm(w), np.abs(score).mean(), sure.mean()))
             pull = gradient_factor(p, gamma) * (1 - p) * sign
             w = w + rate * (pull @ problem.inputs) / len(sign)

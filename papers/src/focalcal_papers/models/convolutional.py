@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from focalcal.errors import InputError
+from focalcal_papers.models.resnet import conv as _conv
 
 
 class DenseNet(nn.Module):
@@ -159,7 +160,3 @@ class VGG19(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.linear(self.features(x).mean((2, 3)))
-
-
-def _conv(c_in: int, c_out: int, size: int, stride: int = 1, groups: int = 1) -> nn.Conv2d:
-    return nn.Conv2d(c_in, c_out, size, stride, padding=size // 2, groups=groups, bias=False)

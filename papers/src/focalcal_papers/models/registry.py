@@ -42,16 +42,13 @@ def make_model(name: str, n_classes: int, **settings: Any) -> nn.Module:
     >>> parameter_count(model)
     25450
     """
-    if name not in MODELS:
-        raise InputError(f"expected a model of {', '.join(sorted(MODELS))}; got {name!r}")
+    known = model_settings(name)
     if n_classes < 2:
         raise InputError(f"expected at least 2 classes, got {n_classes}")
-    build = MODELS[name]
-    known = model_settings(name)
     unknown = sorted(set(settings) - set(known))
     if unknown:
         raise InputError(f"expected settings of {name} among {known}, got {unknown}")
-    return build(n_classes, **settings)
+    return MODELS[name](n_classes, **settings)
 
 
 def model_settings(name: str) -> list[str]:

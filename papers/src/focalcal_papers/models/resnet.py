@@ -25,9 +25,9 @@ class BasicBlock(nn.Module):
 
     def __init__(self, c_in: int, channels: int, stride: int, shortcut: str) -> None:
         super().__init__()
-        self.conv1 = _conv(c_in, channels, 3, stride)
+        self.conv1 = conv(c_in, channels, 3, stride)
         self.bn1 = nn.BatchNorm2d(channels)
-        self.conv2 = _conv(channels, channels, 3)
+        self.conv2 = conv(channels, channels, 3)
         self.bn2 = nn.BatchNorm2d(channels)
         self.shortcut = _shortcut(c_in, channels, stride, shortcut)
 
@@ -44,11 +44,11 @@ class Bottleneck(nn.Module):
     def __init__(self, c_in: int, channels: int, stride: int, shortcut: str) -> None:
         super().__init__()
         c_out = self.expansion * channels
-        self.conv1 = _conv(c_in, channels, 1)
+        self.conv1 = conv(c_in, channels, 1)
         self.bn1 = nn.BatchNorm2d(channels)
-        self.conv2 = _conv(channels, channels, 3, stride)
+        self.conv2 = conv(channels, channels, 3, stride)
         self.bn2 = nn.BatchNorm2d(channels)
-        self.conv3 = _conv(channels, c_out, 1)
+        self.conv3 = conv(channels, c_out, 1)
         self.bn3 = nn.BatchNorm2d(c_out)
         self.shortcut = _shortcut(c_in, c_out, stride, shortcut)
 
@@ -81,7 +81,7 @@ class ResNet(nn.Module):
         super().__init__()
         if shortcut not in SHORTCUTS:
             raise InputError(f"expected a shortcut of {SHORTCUTS}, got {shortcut!r}")
-        self.conv1 = _conv(input_shape[0], stem, 3)
+        self.conv1 = conv(input_shape[0], stem, 3)
         self.bn1 = nn.BatchNorm2d(stem)
         self.stages = []
         c_in = stem
@@ -134,29 +134,14 @@ def wide_resnet(
 
     Counted without the shortcuts' convolutions; with them the same network is called WRN-28-10.
     """
-    return ResNet(
-        BasicBlock,
-        _blocks_per_stage(depth),
-        [16 * width, 32 * width, 64 * width],
-        n_classes,
-        stem=16,
-        input_shape=input_shape,
-    )
+    return _three_stages(n_classes, depth, width, "projection", input_shape)
 
 
 def cifar_resnet(
     n_classes: int, *, depth: int = 20, input_shape: Sequence[int] = (3, 32, 32)
 ) -> ResNet:
     """The CIFAR ResNets of He et al. §4.2 (depth 20, 32, 44, 56): 16, 32, 64 channels, option A."""
-    return ResNet(
-        BasicBlock,
-        _blocks_per_stage(depth),
-        [16, 32, 64],
-        n_classes,
-        stem=16,
-        shortcut="pad",
-        input_shape=input_shape,
-    )
+    return _three_stages(n_classes, depth, 1, "pad", input_shape)
 
 
 resnet20 = partial(cifar_resnet, depth=20)
@@ -173,14 +158,17 @@ def _four_stages(block, blocks, n_classes, width, input_shape) -> ResNet:
     return ResNet(block, blocks, channels, n_classes, stem=base, input_shape=input_shape)
 
 
-def _blocks_per_stage(depth: int) -> list[int]:
+def _three_stages(n_classes, depth, width, shortcut, input_shape) -> ResNet:
     if depth < 8 or (depth - 2) % 6:
         raise InputError(f"expected a depth of 6n + 2 (8, 14, 20, 26, ...), got {depth}")
-    return [(depth - 2) // 6] * 3
+    blocks, channels = [(depth - 2) // 6] * 3, [16 * width, 32 * width, 64 * width]
+    options = {"stem": 16, "shortcut": shortcut, "input_shape": input_shape}
+    return ResNet(BasicBlock, blocks, channels, n_classes, **options)
 
 
-def _conv(c_in: int, c_out: int, size: int, stride: int = 1) -> nn.Conv2d:
-    return nn.Conv2d(c_in, c_out, size, stride=stride, padding=size // 2, bias=False)
+def conv(c_in: int, c_out: int, size: int, stride: int = 1, groups: int = 1) -> nn.Conv2d:
+    """A convolution without bias that keeps the image's size at stride 1."""
+    return nn.Conv2d(c_in, c_out, size, stride, padding=size // 2, groups=groups, bias=False)
 
 
 def _shortcut(c_in: int, c_out: int, stride: int, kind: str) -> nn.Module:
@@ -188,7 +176,7 @@ def _shortcut(c_in: int, c_out: int, stride: int, kind: str) -> nn.Module:
         return nn.Identity()
     if kind == "pad":
         return _PadShortcut(stride, c_out - c_in)
-    return nn.Sequential(_conv(c_in, c_out, 1, stride), nn.BatchNorm2d(c_out))
+    return nn.Sequential(conv(c_in, c_out, 1, stride), nn.BatchNorm2d(c_out))
 
 
 class _PadShortcut(nn.Module):

@@ -44,11 +44,8 @@ class Composer(nn.Module):
         m = self.memory
         gates = self.gates(children[:, :, :m].flatten(1))
         i, left, right, o = torch.sigmoid(gates[:, : 4 * m]).chunk(4, dim=1)
-        c = (
-            i * torch.tanh(gates[:, 4 * m :])
-            + left * children[:, 0, m:]
-            + right * children[:, 1, m:]
-        )
+        c = i * torch.tanh(gates[:, 4 * m :])
+        c = c + left * children[:, 0, m:] + right * children[:, 1, m:]
         return torch.cat([o * torch.tanh(c), c], dim=1)
 
 

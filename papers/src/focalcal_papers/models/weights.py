@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TypeVar
 
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from focalcal.errors import FileFormatError, InputError
@@ -26,21 +28,17 @@ def read_state_dict(path: str | os.PathLike[str]) -> dict[str, Tensor]:
         raise FileFormatError(f"expected a weights file, found none at {path}; check the path")
     try:
         if path.suffix == ".safetensors":
-            from safetensors.torch import load_file
-
             state = load_file(path)
         else:
             state = torch.load(path, map_location="cpu", weights_only=True)
+    except SafetensorError as error:
+        raise FileFormatError(f"expected a safetensors file at {path}: {error}") from error
     except (pickle.UnpicklingError, RuntimeError, EOFError, KeyError, ValueError) as error:
         raise FileFormatError(
             f"expected a weights file of tensors only, could not read {path} "
             f"({str(error).splitlines()[0] if str(error) else type(error).__name__}); "
             "save it again with torch.save(model.state_dict(), path)"
         ) from error
-    except Exception as error:  # safetensors raises its own type
-        if type(error).__name__ != "SafetensorError":
-            raise
-        raise FileFormatError(f"expected a safetensors file at {path}: {error}") from error
     if isinstance(state, dict) and isinstance(state.get("state_dict"), dict):
         state = state["state_dict"]
     if not isinstance(state, dict) or not all(isinstance(v, Tensor) for v in state.values()):

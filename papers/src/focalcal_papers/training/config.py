@@ -99,24 +99,13 @@ class TrainConfig:
             _check(0 <= getattr(self, name) < float("inf"), name, ">= 0", getattr(self, name))
         _check(self.label_smoothing < 1, "label_smoothing", "in [0, 1)", self.label_smoothing)
         _check(self.momentum < 1, "momentum", "in [0, 1)", self.momentum)
-        _check(
-            not self.nesterov or (self.optimizer == "sgd" and self.momentum > 0),
-            "nesterov",
-            "used with optimizer 'sgd' and momentum > 0",
-            self.nesterov,
-        )
-        _check(
-            list(self.drops) == sorted(self.drops) and all(d > 0 for d in self.drops),
-            "drops",
-            "increasing and positive",
-            self.drops,
-        )
-        _check(
-            all(1 <= e <= self.epochs for e in self.snapshots),
-            "snapshots",
-            f"epochs in 1..{self.epochs}",
-            self.snapshots,
-        )
+        usable = self.optimizer == "sgd" and self.momentum > 0
+        expected = "used with optimizer 'sgd' and momentum > 0"
+        _check(usable or not self.nesterov, "nesterov", expected, self.nesterov)
+        increasing = list(self.drops) == sorted(self.drops) and all(d > 0 for d in self.drops)
+        _check(increasing, "drops", "increasing and positive", self.drops)
+        inside = all(1 <= e <= self.epochs for e in self.snapshots)
+        _check(inside, "snapshots", f"epochs in 1..{self.epochs}", self.snapshots)
 
     @property
     def milestones(self) -> tuple[float, ...]:

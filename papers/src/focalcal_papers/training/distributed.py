@@ -92,11 +92,9 @@ def join_processes(device: torch.device) -> Iterator[Processes]:
 
 def choose_device(name: str = "auto") -> torch.device:
     """The named device; `auto` is this process's GPU where there is one, else the CPU."""
-    device = torch.device(name if name != "auto" else _default_device())
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    device = torch.device(name)
     if device.type == "cuda" and device.index is None:
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
     return device
-
-
-def _default_device() -> str:
-    return "cuda" if torch.cuda.is_available() else "cpu"

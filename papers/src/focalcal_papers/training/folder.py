@@ -71,7 +71,7 @@ class RunFolder:
 
     @property
     def provenance(self) -> dict[str, Any]:
-        return json.loads((self.path / "provenance.json").read_text(encoding="utf-8"))
+        return json.loads((self.path / "provenance.json").read_text("utf-8"))
 
     @property
     def status(self) -> dict[str, Any]:

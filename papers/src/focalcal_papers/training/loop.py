@@ -163,16 +163,9 @@ def _stop_if_bad(s: Session) -> None:
 
 
 def _result(folder: RunFolder) -> RunResult:
-    status = folder.status
-    rows = folder.metrics()
-    return RunResult(
-        folder.path,
-        status["state"],
-        status["epoch"],
-        status["step"],
-        status["seconds"],
-        rows[-1] if rows else None,
-    )
+    status, rows = folder.status, folder.metrics()
+    numbers = (status[name] for name in ("state", "epoch", "step", "seconds"))
+    return RunResult(folder.path, *numbers, rows[-1] if rows else None)
 
 
 @contextlib.contextmanager

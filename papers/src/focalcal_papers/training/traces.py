@@ -53,17 +53,10 @@ def describe(logits: Tensor, labels: Tensor) -> dict[str, float | int | None]:
     log_probs = torch.log_softmax(logits, dim=1)
     true_log = log_probs.gather(1, labels[:, None])[:, 0]
     top, predicted = log_probs.max(1)
-    columns = torch.stack(
-        [
-            -true_log,
-            -(log_probs.exp() * log_probs).sum(1),
-            top.exp(),
-            true_log.exp(),
-            (predicted == labels).to(top.dtype),
-        ]
-    )
+    entropy = -(log_probs.exp() * log_probs).sum(1)
+    columns = torch.stack([-true_log, entropy, top.exp(), true_log.exp()])
     values = columns.double().cpu().numpy()
-    right = values[4] > 0
+    right = (predicted == labels).cpu().numpy()
     result: dict[str, float | int | None] = {"n": len(labels), "error": float(1 - right.mean())}
     for name, column in zip(("nll", "entropy", "confidence", "p_true"), values):
         result[name] = _mean(column)
@@ -105,12 +98,8 @@ def save_snapshot(
     logits, labels = predict_split(model, source, "train", config)
     probs = torch.softmax(logits.double(), 1).cpu().numpy()
     bins = reliability(labels.cpu().numpy(), probs, bins=RELIABILITY_BINS)
-    table: dict[str, Any] = {
-        "edges": bins.edges,
-        "counts": bins.counts,
-        "confidence_sums": bins.confidence_sums,
-        "correct_sums": bins.correct_sums,
-    }
+    kept = ("edges", "counts", "confidence_sums", "correct_sums")
+    table: dict[str, Any] = {name: getattr(bins, name) for name in kept}
     if source.capturable and "none" in loss.reductions and not loss.needs_parameters:
         per_sample = copy.copy(loss)
         per_sample.reduction = "none"
@@ -118,9 +107,7 @@ def save_snapshot(
         norms = last_layer_gradient_norms(model, per_sample, batches)
         table["gradient_norms"] = norms.cpu().numpy().astype(np.float32)
     if config.snapshot_logits:
-        table |= {
-            "logits": logits.cpu().numpy().astype(np.float16),
-            "labels": labels.cpu().numpy(),
-        }
+        halves = logits.cpu().numpy().astype(np.float16)
+        table |= {"logits": halves, "labels": labels.cpu().numpy()}
     with atomic_path(path) as temporary:
         np.savez_compressed(temporary, **table)

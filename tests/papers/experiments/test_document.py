@@ -10,7 +10,14 @@ import pytest
 
 from focalcal.metrics import Estimate
 from focalcal.predictions import Predictions
-from focalcal_papers.experiments import EXPERIMENTS, Run, Store, reproduction_document
+from focalcal_papers.experiments import (
+    EXPERIMENTS,
+    Finding,
+    Result,
+    Run,
+    Store,
+    reproduction_document,
+)
 from focalcal_papers.experiments.claims import Pair, claims, pairs
 from focalcal_papers.experiments.overview import overview, what_was_run
 
@@ -99,13 +106,22 @@ def test_the_overview_shows_means_beside_the_papers_values():
     assert any("300" in line for line in lines)
 
 
-def test_the_list_says_what_was_run():
+def test_the_list_says_what_was_run(tmp_path):
+    store = Store(tmp_path)
     table = EXPERIMENTS["ie/table1"]
     runs = [_run("ce", 0, 0.06), _run("ce", 1, 0.08), _run("brier", 0, 0.08)]
-    found = what_was_run(table, runs, ["smoke"])
-    assert found == "sst tree_lstm 25 epochs: 2 losses, up to 2 seeds; at smoke"
-    assert what_was_run(EXPERIMENTS["fts/open2"], runs, []) == "not run"
-    assert what_was_run(EXPERIMENTS["cpe/minimizers"], runs, []) == "theory"
+    runs += [_run("fl-1", 0, 0.06), _run("ce", 0, 0.06, epochs=3)]  # of Table 7; too short
+    found = what_was_run(table, runs, store)
+    places = "sst tree_lstm 25 epochs (2 losses, up to 2 seeds)"
+    other = "other settings: sst tree_lstm 3 epochs (1 loss)"
+    assert found == f"paper scale, 2 of 40 recipes: {places}; {other}; too few for a result"
+    store.write(Result("ie/table1", "smoke", (Finding("theirs", 1.0),), "", True))
+    assert what_was_run(table, [], store) == "published networks"
+    store.write(Result("geo/fig4", "lite", (), "", True, ("some run", "another")))
+    found = what_was_run(EXPERIMENTS["geo/fig4"], runs, store)
+    assert found == "lite scale, 2 of 8 recipes: runs not kept"
+    assert what_was_run(EXPERIMENTS["fts/open2"], runs, store) == "not run"
+    assert what_was_run(EXPERIMENTS["cpe/minimizers"], runs, store) == "theory"
 
 
 def test_a_stored_run_without_predictions_keeps_its_record(tmp_path):

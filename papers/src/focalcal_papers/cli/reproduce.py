@@ -138,7 +138,7 @@ def _list(store: Store, json_output: bool) -> None:
             "runs": {scale: len(e.recipes(scale)) for scale in SCALES},
             "theory": e.theory,
             "files": list(e.files),
-            "run": what_was_run(e, stored, store.scales(e.name)),
+            "run": what_was_run(e, stored, store),
         }
         for e in EXPERIMENTS.values()
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -191,12 +191,11 @@ class Experiment:
     """A named table, figure or question.
 
     claim: what the paper says. recipes: settings of training runs by label for a scale, none for
-    theory. accepts: which stored runs (by their settings) belong to it. measures: what is measured
-    with the runs' weights, "curvature" or "shift". files: published predictions it reads where
-    --data holds them.
-    from_tables: whether the papers' printed tables alone already say something. made_up: whether
-    made-up data are what it is about, not a stand-in. records: whether it needs no predictions of
-    stored runs, only their records.
+    theory. accepts: which stored runs (by their settings) belong to it; losses: only those, if any.
+    measures: what is measured with the runs' weights, "curvature" or "shift". files: published
+    predictions it reads where --data holds them. from_tables: whether the papers' printed tables
+    alone already say something. made_up: whether it is about made-up data, which otherwise stand in
+    for real ones. records: whether it needs only the records of stored runs, not their predictions.
     """
 
     name: str
@@ -205,6 +204,7 @@ class Experiment:
     analyse: Analyse
     recipes: Callable[[str], dict[str, dict[str, Any]]] = lambda scale: {}
     accepts: Callable[[dict[str, Any]], bool] = lambda settings: False
+    losses: tuple[str, ...] = ()
     measures: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
     from_tables: bool = False
@@ -215,6 +215,20 @@ class Experiment:
     def theory(self) -> bool:
         """Whether it is the same at every scale: nothing is trained and no file is read."""
         return not self.recipes("smoke") and not self.files
+
+    def accepted(self, stored: Iterable[Run]) -> list[Run]:
+        """The stored runs that belong to it, with predictions where it needs them."""
+        readable = (run for run in stored if run.predicted or self.records)
+        return [run for run in readable if self.accepts(run.settings)]
+
+    def used(self, stored: Iterable[Run]) -> list[Run]:
+        """The accepted runs that its analysis reads: of its losses, with what it measures."""
+        return [
+            run
+            for run in self.accepted(stored)
+            if (not self.losses or run.loss in self.losses)
+            and all(getattr(run, name) is not None for name in self.measures)
+        ]
 
 
 class Experiments(dict[str, Experiment]):

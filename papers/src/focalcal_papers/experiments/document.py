@@ -217,12 +217,12 @@ def refresh(experiment: Experiment, store: Store, stored: list[Run], data: Path 
     True if there was something to analyse. Without the published files an experiment reads, what
     was found with them before is joined.
     """
-    own = accepted(experiment, stored)
+    own = experiment.accepted(stored)
     files = published.available(data, experiment.files)
     if not own and not files:
         return False
     found = _analysed(experiment, own, data)
-    other = _other(experiment, store)
+    other = next(iter(store.kept(experiment.name)), None)
     says = _says(found)
     if says or files or not experiment.files:  # else its files may be given another time
         # Or what it said of other runs, or drew, would stay.
@@ -238,19 +238,13 @@ def refresh(experiment: Experiment, store: Store, stored: list[Run], data: Path 
     return True
 
 
-def accepted(experiment: Experiment, stored: list[Run]) -> list[Run]:
-    """The stored runs that belong to an experiment, with predictions where it needs them."""
-    readable = (run for run in stored if run.predicted or experiment.records)
-    return [run for run in readable if experiment.accepts(run.settings)]
-
-
 def _result(experiment: Experiment, store: Store, stored: list[Run]) -> Result | None:
     """What was kept of just these stored runs, else an analysis of them, else another scale's."""
-    own = accepted(experiment, stored)
+    own = experiment.accepted(stored)
     kept = store.read(experiment.name, STORED)
     if kept is not None and kept.runs == tuple(run.label for run in own):
         return kept
-    other = _other(experiment, store)
+    other = next(iter(store.kept(experiment.name)), None)
     found = _analysed(experiment, own, None) if own else None
     if _says(found):
         return found if other is None else _joined(experiment, found, other)
@@ -262,12 +256,6 @@ def _result(experiment: Experiment, store: Store, stored: list[Run]) -> Result |
 def _says(found: Result | None) -> bool:
     """Whether it has anything beside reasons for not having been run."""
     return found is not None and any(f.verdict != "not run" for f in found.findings)
-
-
-def _other(experiment: Experiment, store: Store) -> Result | None:
-    """The best of what was found at a scale."""
-    kept = (store.read(experiment.name, scale) for scale in ("paper", "lite", "smoke"))
-    return next((r for r in kept if r is not None and r.comparable), None)
 
 
 def _analysed(experiment: Experiment, own: list[Run], data: Path | None) -> Result | None:

@@ -27,6 +27,7 @@ from focalcal_papers.experiments.reference import Row, number, rows
 from focalcal_papers.experiments.runs import Run, fitted, measured
 from focalcal_papers.experiments.settings import (
     BASES,
+    SAME_LOSS,
     TINY,
     Settings,
     is_published,
@@ -38,8 +39,7 @@ from focalcal_papers.figures import fts as figures
 
 LOSSES = ("ce", "fl-1", "fl-3", "fl-7", "flsd-53", "adafocal")
 DATASETS = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "tiny_imagenet": "TinyImageNet"}
-SAME = {"fla-53": "flsd-53"}
-"""One loss under two names."""
+FTS_NAME = {ours: theirs for theirs, ours in SAME_LOSS.items()}
 EXPERIMENTS = Experiments()
 
 
@@ -85,7 +85,7 @@ class _Comparison:
 
 def _compare(run: Run, printed: dict[tuple[str | None, str, str], Row]) -> _Comparison:
     result = _Comparison()
-    place = DATASETS.get(run.settings["dataset"]), SAME.get(run.loss, run.loss)
+    place = DATASETS.get(run.settings["dataset"]), FTS_NAME.get(run.loss, run.loss)
     for metric, scale, unit, column, t_column in (
         ("nll", 1, "log-loss", "logloss", "T_logloss"),
         ("adaptive_ece", 100, "equal-mass ECE %", "ece%_equal_mass15", "T_ece"),
@@ -116,13 +116,14 @@ def _compare(run: Run, printed: dict[tuple[str | None, str, str], Row]) -> _Comp
     "focal temperature scaling lowers equal-mass ECE, most so after cross-entropy",
     recipes=_table1_recipes,
     accepts=accepts_image,
+    losses=(*LOSSES, *FTS_NAME),
 )
 def _table1(material: Material) -> Analysis:
     printed = {
         (r["dataset"], r["training_loss"], r["calibrator"]): r
         for r in rows("focal_temperature_scaling")
     }
-    runs = [run for run in material.runs if SAME.get(run.loss, run.loss) in LOSSES]
+    runs = [run for run in material.runs if FTS_NAME.get(run.loss, run.loss) in LOSSES]
     each = [_compare(run, printed) for run in runs]
     lower = sum(fts < ts for ts, fts in (c.errors for c in each))
     text = (

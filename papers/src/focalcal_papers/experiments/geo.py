@@ -26,6 +26,8 @@ from focalcal_papers.figures import Table
 from focalcal_papers.figures import geo as figures
 from focalcal_papers.figures.geo import CurvaturePoint
 
+FIXED = ("ce", *(f"fl-{gamma}" for gamma in range(1, 11)))
+"""Losses with one γ."""
 NO_CURVATURE = "no run with a measured Hessian; measure one with: focalcal curvature RUN --json"
 
 
@@ -156,6 +158,7 @@ def _falls(points: dict[str, list[CurvaturePoint]]) -> str:
     "Curvature against γ",
     "trace and largest eigenvalue fall with γ",
     recipes=partial(gamma_recipes, MODELS),
+    losses=FIXED,
 )
 def _fig2(material: Material) -> Analysis:
     points, findings = _by_network(material)
@@ -266,6 +269,10 @@ def _fig4(material: Material) -> Analysis:
     return Analysis(tuple(findings), text, tuple(figures.figure4(points)))
 
 
+def _losses(methods: tuple[str, ...]) -> tuple[str, ...]:
+    return (*dict.fromkeys(METHODS[name]["loss"] for name in methods), "fla-53")
+
+
 def _method(run: Run) -> str:
     s = run.settings
     return "mixup" if s.get("mixup") else "sam" if s.get("sam") else s["loss"]
@@ -273,7 +280,7 @@ def _method(run: Run) -> str:
 
 def _methods(wanted: tuple[str, ...], material: Material) -> Analysis:
     findings, networks = [], {}
-    losses = {METHODS[name]["loss"] for name in wanted} | {"fla-53"}
+    losses = set(_losses(wanted))
     for run in material.runs:
         name = _method(run)
         if run.curvature is None or not {name, run.loss} & (losses | set(wanted)):
@@ -340,6 +347,7 @@ _measured(
     "Do other calibration methods reduce curvature?",
     "left open",
     recipes=partial(method_recipes, tuple(METHODS)),
+    losses=_losses(tuple(METHODS)),
     accepts=_accepts_methods,
 )(partial(_methods, tuple(METHODS)))
 _measured(
@@ -347,11 +355,13 @@ _measured(
     "Does the best curvature depend on the architecture?",
     "left open",
     recipes=partial(gamma_recipes, MODELS),
+    losses=FIXED,
 )(partial(which_architecture, same_length=True))
 _measured(
     "geo/open3",
     "Other curvature-aware training: SAM, mixup",
     "left open",
     recipes=partial(method_recipes, AWARE),
+    losses=_losses(AWARE),
     accepts=_accepts_methods,
 )(partial(_methods, AWARE))

@@ -68,6 +68,7 @@ def _table(number: int, title: str, claim: str, losses: tuple[str, ...]) -> None
         claim,
         recipes=partial(grid_recipes, losses),
         accepts=is_published,
+        losses=losses,
         files=(published.GOLDEN,) if "fla-53" in losses else (),
         records=True,
     )(partial(grid, str(number)))

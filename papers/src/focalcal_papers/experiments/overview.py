@@ -6,11 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from focalcal_papers.experiments.base import Experiment, Finding
+from focalcal_papers.experiments.base import STORED, Experiment, Finding
 from focalcal_papers.experiments.ie_grid import by_setting, known, printed_cells
 from focalcal_papers.experiments.reference import number
 from focalcal_papers.experiments.runs import Run
-from focalcal_papers.experiments.settings import is_published
+from focalcal_papers.experiments.settings import SAME_LOSS, Settings, is_published
+from focalcal_papers.experiments.store import Store
 
 COLUMNS = (
     ("error %", "before", "error", ("3", "9"), "pre"),
@@ -96,24 +97,60 @@ def run_rows(stored: Sequence[Run]) -> list[str]:
     return lines
 
 
-def what_was_run(experiment: Experiment, stored: Sequence[Run], found: Sequence[str]) -> str:
-    """What stands behind a name: theory, stored runs by data set, network and length, or scales.
+def what_was_run(experiment: Experiment, stored: Sequence[Run], store: Store) -> str:
+    """What has been run for a name, and at which scale.
 
-    found: the scales at which it was run and kept.
+    Stored runs by the scale whose recipes they follow, then what was found at a scale without
+    keeping its runs.
     """
     if experiment.theory:
         return "theory"
-    losses = {settings["loss"] for settings in experiment.recipes("paper").values()}
-    own: dict[str, list[Run]] = {}
-    for run in stored:
-        fits = run.loss in losses or not losses
-        if fits and experiment.accepts(run.settings) and (run.predicted or experiment.records):
-            where = f"{run.dataset} {run.network} {run.settings['epochs']} epochs"
-            own.setdefault(where, []).append(run)
+    own = experiment.used(stored)
     parts = []
-    for where, runs in own.items():
-        n, most = len({r.loss for r in runs}), max(map(len, by_setting(runs).values()))
-        text = f"{where}: {n} loss{'es' if n > 1 else ''}"
-        parts.append(text + (f", up to {most} seeds" if most > 1 else ""))
-    parts += [f"at {scale}" for scale in found]
+    for scale in ("paper", "lite"):
+        recipes = experiment.recipes(scale).values()
+        matching = [run for run in own if any(_follows(run, recipe) for recipe in recipes)]
+        done = sum(any(_follows(run, recipe) for run in own) for recipe in recipes)
+        own = [run for run in own if run not in matching]
+        if matching:
+            parts.append(f"{scale} scale, {done} of {len(recipes)} recipes: {_places(matching)}")
+    if own:
+        parts.append(f"other settings: {_places(own)}")
+    kept = store.kept(experiment.name)
+    if parts and not kept and store.read(experiment.name, STORED) is None:
+        parts.append("too few for a result")
+    for result in kept:
+        if not result.runs:
+            parts.append("published networks")
+        else:
+            data = "made-up data" if experiment.made_up else "runs not kept"
+            count = f"{len(result.runs)} of {len(experiment.recipes(result.scale))} recipes"
+            parts.append(f"{result.scale} scale, {count}: {data}")
     return "; ".join(parts) or "not run"
+
+
+FREE = (
+    *("precision", "trace_every", "checkpoint_every", "eval_batch_size", "snapshots"),
+    "data_settings",  # they show in the name of the data set
+)
+"""Settings in which a run may differ from its recipe."""
+
+
+def _follows(run: Run, recipe: Settings) -> bool:
+    wanted = {"mixup": 0, "sam": 0, "model_settings": {}} | recipe
+    wanted["loss"] = SAME_LOSS.get(recipe["loss"], recipe["loss"])
+    return all(run.settings.get(k, v) == v for k, v in wanted.items() if k not in FREE)
+
+
+def _places(runs: Sequence[Run]) -> str:
+    """Data set, network and length, with the number of losses and seeds."""
+    places: dict[str, list[Run]] = {}
+    for run in runs:
+        where = f"{run.dataset} {run.network} {run.settings['epochs']} epochs"
+        places.setdefault(where, []).append(run)
+    parts = []
+    for where, own in places.items():
+        n, most = len({r.loss for r in own}), max(map(len, by_setting(own).values()))
+        seeds = f", up to {most} seeds" if most > 1 else ""
+        parts.append(f"{where} ({n} loss{'es' if n > 1 else ''}{seeds})")
+    return ", ".join(parts)

@@ -76,6 +76,8 @@ SST: Settings = WORDS | {
 }
 WHOLE_EPOCHS = 100
 """From this many epochs a run on images is compared with the papers'."""
+SAME_LOSS = {"flsd-53": "fla-53"}
+"""FTS' name of a loss, and IE's."""
 BASES = {"smoke": SMOKE, "lite": LITE, "paper": PUBLISHED}
 
 

@@ -133,10 +133,10 @@ class Store:
         except (ValueError, KeyError, TypeError) as error:
             raise FileFormatError(f"expected findings in {path}: {error}; run it again") from error
 
-    def scales(self, name: str) -> list[str]:
-        """The scales an experiment was run at, on data that are no stand-ins, and kept."""
-        kept = {scale: self.read(name, scale) for scale in SCALES}
-        return [scale for scale, result in kept.items() if result and result.comparable]
+    def kept(self, name: str) -> list[Result]:
+        """What was found at each scale on data that are no stand-ins, the largest scale first."""
+        results = (self.read(name, scale) for scale in reversed(SCALES))
+        return [result for result in results if result is not None and result.comparable]
 
     def forget(self, name: str, scale: str) -> None:
         """Remove what an experiment found at a scale, and its figure."""

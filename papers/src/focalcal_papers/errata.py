@@ -237,12 +237,7 @@ def _bounds_direction() -> dict[str, float]:
     }
 
 
-@_erratum(
-    "Charoenphakdee",
-    "risk-minimiser table",
-    ".78",
-    ".7744, which rounds to .77",
-)
+@_erratum("Charoenphakdee", "risk-minimiser table", ".78", ".7744, which rounds to .77")
 def _risk_minimiser() -> dict[str, float]:
     return {"q*, p=(.9,.1), gamma=1": float(inverse_focal_map([0.9, 0.1], 1.0)[0])}
 

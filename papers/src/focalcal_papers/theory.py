@@ -93,11 +93,7 @@ def best_trade_off(empirical_risk: float, kl: float, n: int, epsilon: float = 0.
 
 
 def pac_bayes_bound(
-    empirical_risk: float,
-    kl: float,
-    n: int,
-    epsilon: float = 0.05,
-    trade_off: float | None = None,
+    empirical_risk: float, kl: float, n: int, epsilon: float = 0.05, trade_off: float | None = None
 ) -> PacBayesBound:
     """R ≤ R̂/(1−λ/2) + (KL(ρ‖π) + ln(2√n/ε))/(nλ(1−λ/2)) with probability at least 1 − ε.
 

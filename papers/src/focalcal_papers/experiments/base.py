@@ -148,6 +148,17 @@ class Finding:
         return cls(**{k: v for k, v in record.items() if k != "verdict"})
 
 
+def mean_and_spread(values: Sequence[float], digits: int = 2) -> str:
+    """The mean ± standard deviation; of a single value only that.
+
+    >>> mean_and_spread([1.0, 3.0]), mean_and_spread([2.0], digits=1)
+    ('2.00 ± 1.41', '2.0')
+    """
+    if len(values) == 1:
+        return f"{values[0]:.{digits}f}"
+    return f"{np.mean(values):.{digits}f} ± {np.std(values, ddof=1):.{digits}f}"
+
+
 @dataclass(frozen=True)
 class Analysis:
     """What the runs say: numbers, a short written conclusion, and panels to draw.

@@ -13,7 +13,7 @@ import numpy as np
 
 from focalcal.maps import focal_log_map
 from focalcal.metrics import ece
-from focalcal_papers.experiments.base import STORED, Finding
+from focalcal_papers.experiments.base import STORED, Finding, mean_and_spread
 from focalcal_papers.experiments.geo import rank_correlation
 from focalcal_papers.experiments.ie_grid import by_setting, known, printed_cells
 from focalcal_papers.experiments.reference import number
@@ -68,9 +68,8 @@ class Pair:
 
 
 def _mean(values: Sequence[float]) -> str:
-    if len(values) == 1:
-        return f"{values[0]:.2f} (1 run)"
-    return f"{np.mean(values):.2f} ± {np.std(values, ddof=1):.2f} ({len(values)} seeds)"
+    counted = "1 run" if len(values) == 1 else f"{len(values)} seeds"
+    return f"{mean_and_spread(values)} ({counted})"
 
 
 def pairs(runs: Sequence[Run], stage: str, metric: str) -> list[Pair]:

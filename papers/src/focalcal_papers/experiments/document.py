@@ -5,10 +5,12 @@ from __future__ import annotations
 import csv
 import dataclasses
 import io
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from focalcal.files import write_text
 from focalcal_papers.experiments import published
 from focalcal_papers.experiments.base import MARGIN, STORED, Experiment, Material, Result
 from focalcal_papers.experiments.claims import ONLY_IF, PAPERS, Claim, by_paper, claims
@@ -56,8 +58,6 @@ class Document:
 
     def write(self, path: Path, store: Store) -> None:
         """Write the first page to `path`, the others to the folder `reproduction` beside it."""
-        from focalcal.files import write_text
-
         for paper, found in by_paper(self.claims).items():
             if panels := [p for claim in found for p in claim.panels]:
                 save(draw(panels), store.path / "figures" / "claims" / f"{paper.lower()}.png")
@@ -74,8 +74,8 @@ def reproduction_document(
     results = [(e, _result(e, store, stored)) for e in experiments]
     found = tuple(claims(stored, store))
     pages = {
-        f"{paper}.md": _paper_page(paper, own, store, figures)
-        for paper, own in _by_prefix(results).items()
+        f"{paper}.md": _paper_page(paper, results, store, figures)
+        for paper in dict.fromkeys(_paper(e) for e, _ in results)
     }
     pages["runs.md"] = "\n".join(["# Stored runs", "", *run_rows(stored)]) + "\n"
     pages["values.csv"] = _values(results)
@@ -87,13 +87,8 @@ def reproduction_document(
     return Document("\n".join(first) + "\n", pages, found)
 
 
-def _by_prefix(
-    results: Sequence[tuple[Experiment, Result | None]],
-) -> dict[str, list[tuple[Experiment, Result | None]]]:
-    found: dict[str, list[tuple[Experiment, Result | None]]] = {}
-    for e, r in results:
-        found.setdefault(e.name.split("/")[0], []).append((e, r))
-    return found
+def _paper(e: Experiment) -> str:
+    return e.name.split("/")[0]
 
 
 def _claims(found: Sequence[Claim], figures: str | None) -> list[str]:
@@ -135,8 +130,8 @@ def _names(results: Sequence[tuple[Experiment, Result | None]], pages: dict[str,
         lines[-1] += " What the papers left open: [answers](reproduction/open-questions.md)."
     lines += ["", "| name | what | verdict |", "|---|---|---|"]
     for e, r in results:
-        page = f"reproduction/{e.name.split('/')[0]}.md"
-        lines.append(f"| [{e.name}]({page}#{_anchor(e)}) | {e.title} | {summary(r)} |")
+        place = f"reproduction/{_paper(e)}.md#{e.name.replace('/', '')}"
+        lines.append(f"| [{e.name}]({place}) | {e.title} | {summary(r)} |")
     return lines
 
 
@@ -148,6 +143,8 @@ def _paper_page(
 ) -> str:
     lines = [f"# {paper.upper()}: {PAPERS.get(paper.upper(), paper)}"]
     for experiment, result in results:
+        if _paper(experiment) != paper:
+            continue
         lines += ["", *_section(experiment, result)]
         picture = store.path / "figures" / f"{experiment.name}.{STORED}.png"
         if figures is not None and result is not None and picture.is_file():
@@ -205,9 +202,7 @@ def summary(result: Result | None) -> str:
     """How many values have which verdict."""
     if result is None:
         return "not run"
-    counts: dict[str, int] = {}
-    for f in result.findings:
-        counts[f.verdict] = counts.get(f.verdict, 0) + 1
+    counts = Counter(f.verdict for f in result.findings)
     return ", ".join(f"{counts[k]} {k}" for k in VERDICTS if k in counts)
 
 
@@ -275,7 +270,3 @@ def _joined(experiment: Experiment, ours: Result, other: Result) -> Result:
         tables=ours.tables + other.tables,
         conclusion=f"{ours.conclusion} {origin}: {other.conclusion}",
     )
-
-
-def _anchor(e: Experiment) -> str:
-    return e.name.replace("/", "")

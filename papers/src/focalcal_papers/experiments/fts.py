@@ -23,8 +23,8 @@ from focalcal_papers.experiments import published
 from focalcal_papers.experiments.base import Analysis, Experiments, Finding, Material
 from focalcal_papers.experiments.ie_grid import seeds
 from focalcal_papers.experiments.published import Network, all_networks
-from focalcal_papers.experiments.reference import Row, number, rows
-from focalcal_papers.experiments.runs import Run, fitted, measured
+from focalcal_papers.experiments.reference import PRINTED_DATASETS, Row, number, rows
+from focalcal_papers.experiments.runs import IMAGES, Run, fitted, measured
 from focalcal_papers.experiments.settings import (
     BASES,
     SAME_LOSS,
@@ -38,7 +38,6 @@ from focalcal_papers.figures import Table
 from focalcal_papers.figures import fts as figures
 
 LOSSES = ("ce", "fl-1", "fl-3", "fl-7", "flsd-53", "adafocal")
-DATASETS = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "tiny_imagenet": "TinyImageNet"}
 FTS_NAME = {ours: theirs for theirs, ours in SAME_LOSS.items()}
 EXPERIMENTS = Experiments()
 
@@ -52,7 +51,7 @@ def calibrators(objective: str) -> dict[str, TemperatureScaling | FocalTemperatu
 
 
 def accepts_image(settings: Settings) -> bool:
-    return settings["dataset"] in DATASETS and is_published(settings)
+    return settings["dataset"] in IMAGES and is_published(settings)
 
 
 def _table1_recipes(scale: str) -> dict[str, Settings]:
@@ -85,7 +84,7 @@ class _Comparison:
 
 def _compare(run: Run, printed: dict[tuple[str | None, str, str], Row]) -> _Comparison:
     result = _Comparison()
-    place = DATASETS.get(run.settings["dataset"]), FTS_NAME.get(run.loss, run.loss)
+    place = PRINTED_DATASETS.get(run.settings["dataset"]), FTS_NAME.get(run.loss, run.loss)
     for metric, scale, unit, column, t_column in (
         ("nll", 1, "log-loss", "logloss", "T_logloss"),
         ("adaptive_ece", 100, "equal-mass ECE %", "ece%_equal_mass15", "T_ece"),
@@ -189,9 +188,7 @@ def _figure2(material: Material) -> Analysis:
 
 
 @EXPERIMENTS.declare(
-    "fts/fig3",
-    "Bounds on Ψ by two temperatures",
-    "Prop. 3 (printed with the inequality reversed)",
+    "fts/fig3", "Bounds on Ψ by two temperatures", "Prop. 3 (printed with the inequality reversed)"
 )
 def _figure3(material: Material) -> Analysis:
     tight = tightest_temperature_bounds(4.0)

@@ -13,12 +13,7 @@ from scipy.special import log_softmax, softmax
 
 from focalcal.calibrators import METHODS, FocalTemperatureScaling, TemperatureScaling
 from focalcal.calibrators.focal import GAMMAS
-from focalcal.maps import (
-    closest_temperature,
-    focal_map,
-    gradient_factor,
-    quick_temperature,
-)
+from focalcal.maps import closest_temperature, focal_map, gradient_factor, quick_temperature
 from focalcal.metrics import adaptive_ece
 from focalcal_papers.experiments import published
 from focalcal_papers.experiments.base import Analysis, Experiments, Finding, Material

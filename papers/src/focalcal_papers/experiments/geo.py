@@ -13,8 +13,8 @@ from focalcal_papers.errata import logit_curvature
 from focalcal_papers.experiments.base import Analysis, Experiments, Finding, Material
 from focalcal_papers.experiments.geo_recipes import (
     AWARE,
-    METHODS,
-    MODELS,
+    NETWORKS,
+    TRAININGS,
     gamma_recipes,
     method_recipes,
     tau_recipes,
@@ -157,7 +157,7 @@ def _falls(points: dict[str, list[CurvaturePoint]]) -> str:
     "geo/fig2",
     "Curvature against γ",
     "trace and largest eigenvalue fall with γ",
-    recipes=partial(gamma_recipes, MODELS),
+    recipes=partial(gamma_recipes, NETWORKS),
     losses=FIXED,
 )
 def _fig2(material: Material) -> Analysis:
@@ -172,7 +172,7 @@ def _fig2(material: Material) -> Analysis:
     "geo/fig3",
     "ECE against curvature",
     "a cubic fit of ECE on the trace has a minimum",
-    recipes=partial(gamma_recipes, MODELS),
+    recipes=partial(gamma_recipes, NETWORKS),
 )
 def _fig3(material: Material) -> Analysis:
     """Networks that were trained for equally long are compared with each other."""
@@ -270,7 +270,7 @@ def _fig4(material: Material) -> Analysis:
 
 
 def _losses(methods: tuple[str, ...]) -> tuple[str, ...]:
-    return (*dict.fromkeys(METHODS[name]["loss"] for name in methods), "fla-53")
+    return (*dict.fromkeys(TRAININGS[name]["loss"] for name in methods), "fla-53")
 
 
 def _method(run: Run) -> str:
@@ -290,7 +290,7 @@ def _methods(wanted: tuple[str, ...], material: Material) -> Analysis:
         findings += _findings(run, point)
     network = max(networks, key=lambda k: ("ce" in networks[k], len(networks[k])), default="")
     traces = networks.get(network, {})
-    kinds = {name: name if name in ("mixup", "sam") else METHODS[name]["loss"] for name in wanted}
+    kinds = {name: name if name in ("mixup", "sam") else TRAININGS[name]["loss"] for name in wanted}
     absent = [name for name, kind in kinds.items() if kind not in traces]
     asked = [name for name in wanted if name not in ("ce", "fl-3")]
     if "ce" not in traces or all(name in absent for name in asked):
@@ -346,15 +346,15 @@ _measured(
     "geo/open1",
     "Do other calibration methods reduce curvature?",
     "left open",
-    recipes=partial(method_recipes, tuple(METHODS)),
-    losses=_losses(tuple(METHODS)),
+    recipes=partial(method_recipes, tuple(TRAININGS)),
+    losses=_losses(tuple(TRAININGS)),
     accepts=_accepts_methods,
-)(partial(_methods, tuple(METHODS)))
+)(partial(_methods, tuple(TRAININGS)))
 _measured(
     "geo/open2",
     "Does the best curvature depend on the architecture?",
     "left open",
-    recipes=partial(gamma_recipes, MODELS),
+    recipes=partial(gamma_recipes, NETWORKS),
     losses=FIXED,
 )(partial(which_architecture, same_length=True))
 _measured(

@@ -5,14 +5,14 @@ from __future__ import annotations
 from focalcal_papers.experiments.settings import BASES, SMOKE, Settings
 
 GAMMAS = (0, 1, 3, 5, 10)
-MODELS: dict[str, Settings] = {
+NETWORKS: dict[str, Settings] = {
     "resnet18": {"model": "resnet18"},
     "resnet18x2": {"model": "resnet18", "model_settings": {"width": 2}},
     "mobilenet_v2": {"model": "mobilenet_v2"},
     "vgg19": {"model": "vgg19"},
     "vit": {"model": "vit"},
 }
-METHODS: dict[str, Settings] = {
+TRAININGS: dict[str, Settings] = {
     "ce": {"loss": "ce"},
     "label smoothing": {"loss": "ls-0.05"},
     "brier": {"loss": "brier"},
@@ -63,17 +63,13 @@ def tau_recipes(scale: str) -> dict[str, Settings]:
         rates = rates[:2] if scale == "lite" else rates
     return {
         f"lr{rate:g}-tau{tau:g}": base
-        | {
-            "lr": rate,
-            "loss": "ce+curvature",
-            "loss_settings": {"tau": tau, "probes": 1},
-        }
+        | {"lr": rate, "loss": "ce+curvature", "loss_settings": {"tau": tau, "probes": 1}}
         for rate in rates
         for tau in taus
     }
 
 
 def method_recipes(names: tuple[str, ...], scale: str) -> dict[str, Settings]:
-    """Some of `METHODS`, on one network."""
+    """Some of `TRAININGS`, on one network."""
     base = SMOKE | {"epochs": 10} if scale == "smoke" else BASES[scale]
-    return {name: base | METHODS[name] for name in names}
+    return {name: base | TRAININGS[name] for name in names}

@@ -9,13 +9,13 @@ import numpy as np
 
 from focalcal_papers.experiments.base import Analysis, Experiments, Finding, Material
 from focalcal_papers.experiments.geo import not_measured, rank_correlation, which_architecture
-from focalcal_papers.experiments.geo_recipes import METHODS, gamma_recipes
+from focalcal_papers.experiments.geo_recipes import TRAININGS, gamma_recipes
 from focalcal_papers.experiments.ie_recipe import PERCEPTRON
 from focalcal_papers.experiments.runs import Run
 from focalcal_papers.experiments.settings import SMOKE, Settings
 from focalcal_papers.figures import Table
 
-WAYS: dict[str, Settings] = METHODS | {
+WAYS: dict[str, Settings] = TRAININGS | {
     "fl-1": {"loss": "fl-1"},
     "strong label smoothing": {"loss": "ls-0.2"},
     "strong sam": {"loss": "ce", "sam": 0.2},

@@ -13,15 +13,7 @@ import numpy as np
 from focalcal.maps import gamma_for_probability
 from focalcal_papers.experiments import published
 from focalcal_papers.experiments.base import Analysis, Experiments, Finding, Material
-from focalcal_papers.experiments.ie_grid import (
-    as_table,
-    by_setting,
-    grid,
-    known,
-    name_of,
-    printed_s99,
-    seeds,
-)
+from focalcal_papers.experiments.ie_grid import by_setting, grid, known, name_of, printed_s99, seeds
 from focalcal_papers.experiments.reference import number
 from focalcal_papers.experiments.runs import measured
 from focalcal_papers.experiments.settings import (
@@ -96,7 +88,7 @@ def _gamma_rule(material: Material) -> Analysis:
         "γ = 5 below .2 follows the rule γ*(.2) ≈ 4.85. γ = 3 up to .5 does not: γ*(.5) = 0, so it "
         "is a policy. Compared with independently checked values; the paper's own are not at hand."
     )
-    return Analysis(findings, conclusion, (as_table(list(findings)),))
+    return Analysis(findings, conclusion)
 
 
 @EXPERIMENTS.declare(
@@ -122,7 +114,7 @@ def _policies(material: Material) -> Analysis:
         for place, by in found.items()
     )
     text = f"Calibration ECE %, lowest first: {text}. The paper's values are not at hand."
-    return Analysis(tuple(findings), text + seeds(material.runs), (as_table(findings),))
+    return Analysis(tuple(findings), text + seeds(material.runs))
 
 
 @EXPERIMENTS.declare(
@@ -165,7 +157,7 @@ def _s99(material: Material) -> Analysis:
             "46.31 and 14.27 % would take T = 1.06 and 1.19 in place of 1 and 1.1, with accuracies "
             "99.74 and 99.86 % where 99.57 and 99.93 are printed; Table 6 may be of another run."
         )
-    return Analysis(tuple(findings), text, (as_table(findings),))
+    return Analysis(tuple(findings), text)
 
 
 _table(7, "ECE of the focal variants", "sample-dependent γ is best overall", FOCAL)

@@ -14,12 +14,7 @@ from focalcal.metrics import reliability
 from focalcal_papers.experiments.base import Analyse, Analysis, Experiments, Finding, Material
 from focalcal_papers.experiments.ie_grid import seeds
 from focalcal_papers.experiments.runs import Run
-from focalcal_papers.experiments.settings import (
-    BASES,
-    Settings,
-    is_published,
-    with_losses,
-)
+from focalcal_papers.experiments.settings import BASES, Settings, is_published, with_losses
 from focalcal_papers.figures import Curve, Curves
 from focalcal_papers.figures import ie as figures
 
@@ -65,10 +60,7 @@ def _ends(run: Run, names: tuple[str, ...]) -> list[Finding]:
 
 
 @_figure(
-    "ie/fig1",
-    "NLL and entropy while training",
-    "the test NLL rises through the mistakes",
-    ("ce",),
+    "ie/fig1", "NLL and entropy while training", "the test NLL rises through the mistakes", ("ce",)
 )
 def _fig1(material: Material) -> Analysis:
     run = material.by_loss()["ce"]

@@ -11,17 +11,11 @@ import numpy as np
 from focalcal.metrics import Estimate
 from focalcal_papers.experiments import published
 from focalcal_papers.experiments.base import Z95, Analysis, Finding, Material
-from focalcal_papers.experiments.reference import Row, number, rows
+from focalcal_papers.experiments.reference import PRINTED_DATASETS, Row, number, rows
 from focalcal_papers.experiments.runs import IMAGES, Run
 from focalcal_papers.figures import Table
 
-DATASETS = {
-    "cifar10": "CIFAR-10",
-    "cifar100": "CIFAR-100",
-    "20newsgroups": "20newsgroups",
-    "sst": "sst-binary",
-}
-MODELS = {"wrn26_10": "wrn-26-10", "text_cnn": "gpcnn", "tree_lstm": "tree-lstm"}
+PRINTED_MODELS = {"wrn26_10": "wrn-26-10", "text_cnn": "gpcnn", "tree_lstm": "tree-lstm"}
 METRICS = {
     "ece%": ("ece", "ECE %"),
     "adaece%": ("adaptive_ece", "equal-mass ECE %"),
@@ -41,7 +35,7 @@ def known(run: Run, table: dict[Any, Row], *rest: str) -> tuple[Row, str]:
     The paper has no ResNet-18: beside such networks stands its ResNet-50 on the same images.
     """
     s = run.settings
-    data, model = DATASETS.get(s["dataset"]), MODELS.get(s["model"], s["model"])
+    data, model = PRINTED_DATASETS.get(s["dataset"]), PRINTED_MODELS.get(s["model"], s["model"])
     setting = []
     row = table.get((data, model, run.loss, *rest))
     if row is None and s["dataset"] in IMAGES:
@@ -136,7 +130,7 @@ def grid(table: str, material: Material) -> Analysis:
     cells = tuple(tuple(line.get(k, "") for k in columns) for line in shown)
     shown_table = Table(title, columns, cells)
     text = text.rstrip() + seeds(material.runs)
-    return Analysis(tuple(findings), text, (as_table(findings),), (shown_table,))
+    return Analysis(tuple(findings), text, tables=(shown_table,))
 
 
 def name_of(own: Sequence[Run]) -> str:
@@ -233,9 +227,3 @@ def _mean_interval(each: list[Estimate]) -> tuple[float, float, float, str]:
     sampling = np.mean([100 * (e.high - e.low) / (2 * Z95) for e in each])
     half = Z95 * float(np.hypot(found.spread / len(each) ** 0.5, sampling))
     return found.ours, found.ours - half, found.ours + half, found.text
-
-
-def as_table(findings: Sequence[Finding]) -> Table:
-    """Findings as a panel."""
-    cells = tuple((f.what, f.text, "" if f.paper is None else f.paper, f.verdict) for f in findings)
-    return Table("", ("cell", "ours", "paper", "verdict"), cells)

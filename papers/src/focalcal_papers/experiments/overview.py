@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
-from focalcal_papers.experiments.base import STORED, Experiment, Finding
+from focalcal_papers.experiments.base import STORED, Experiment, Finding, mean_and_spread
 from focalcal_papers.experiments.ie_grid import by_setting, known, printed_cells
 from focalcal_papers.experiments.reference import number
 from focalcal_papers.experiments.runs import Run
@@ -64,16 +62,10 @@ def _cells(
     column = "value" if stage else "temperature"
     printed = next((v for r in rows if (v := number(r.get(column))) is not None), None)
     if stage:
-        ours = _spread([100 * getattr(run, stage)[metric].value for run in own], 2)
+        ours = mean_and_spread([100 * getattr(run, stage)[metric].value for run in own], 2)
     else:
-        ours = _spread([run.temperature for run in own], 1)
+        ours = mean_and_spread([run.temperature for run in own], 1)
     return ours, "" if printed is None else f"{printed:g}"
-
-
-def _spread(values: Sequence[float], digits: int) -> str:
-    if len(values) == 1:
-        return f"{values[0]:.{digits}f}"
-    return f"{np.mean(values):.{digits}f} ± {np.std(values, ddof=1):.{digits}f}"
 
 
 def run_rows(stored: Sequence[Run]) -> list[str]:

@@ -13,15 +13,7 @@ import numpy as np
 from focalcal.errors import InputError
 from focalcal.figures import MANY, Reliability, plot_reliability
 from focalcal.files import atomic_path, check_suffix
-from focalcal_papers.figures.panels import (
-    Arrows,
-    Bars,
-    Curves,
-    HeatMap,
-    Panel,
-    Simplex,
-    Table,
-)
+from focalcal_papers.figures.panels import Arrows, Bars, Curves, HeatMap, Panel, Simplex, Table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

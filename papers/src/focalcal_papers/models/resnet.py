@@ -124,11 +124,7 @@ def resnet110(
 
 
 def wide_resnet(
-    n_classes: int,
-    *,
-    depth: int = 26,
-    width: int = 10,
-    input_shape: Sequence[int] = (3, 32, 32),
+    n_classes: int, *, depth: int = 26, width: int = 10, input_shape: Sequence[int] = (3, 32, 32)
 ) -> ResNet:
     """WRN-26-10: (depth − 2)/6 = 4 basic blocks in each of three stages of 16, 32, 64 × width.
 

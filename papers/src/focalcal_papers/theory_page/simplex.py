@@ -8,33 +8,16 @@ import numpy as np
 
 from focalcal import maps
 from focalcal.report.figure import Figure, line
+from focalcal_papers.figures.drawing import corners
+from focalcal_papers.figures.fts import simplex_grid
 
 SLIDES = (-0.5, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0)
 """The γ that the theory's sliders offer."""
 
 
-def _simplex_points(n: int) -> np.ndarray:
-    """Points inside the triangle of three classes, in barycentric coordinates (M, 3)."""
-    at = [(i, j, n - i - j) for i in range(1, n) for j in range(1, n - i)]
-    return np.array(at, dtype=float) / n
-
-
-def _flat(p: np.ndarray) -> np.ndarray:
-    """Barycentric to plane coordinates: class 0 left, class 1 right, class 2 on top."""
-    return np.stack([p[..., 1] + p[..., 2] / 2, p[..., 2] * np.sqrt(3) / 2], axis=-1)
-
-
 def _triangle() -> dict[str, Any]:
-    corners = _flat(np.eye(3)[[0, 1, 2, 0]])
-    return line(
-        corners[:, 0],
-        corners[:, 1],
-        "",
-        "@muted",
-        line={"width": 1.5},
-        hoverinfo="skip",
-        showlegend=False,
-    )
+    edge: dict[str, Any] = {"line": {"width": 1.5}, "hoverinfo": "skip", "showlegend": False}
+    return line(*corners(np.eye(3)[[0, 1, 2, 0]]), "", "@muted", **edge)
 
 
 _SIMPLEX_LAYOUT = {
@@ -50,24 +33,17 @@ _SIMPLEX_LAYOUT = {
 
 def simplex_figure() -> Figure:
     """Arrows from q to Ψ^γ(q) on the simplex of three classes."""
-    start = _simplex_points(14)
+    start = simplex_grid(14)
+    start = start[(start > 0).all(axis=1)]
+    size = [0, 9, 0] * len(start)
+    head = {"symbol": "arrow", "angleref": "previous", "color": "@after", "size": size}
 
     def of(gamma: float) -> list[dict[str, Any]]:
-        end = maps.focal_map(start, gamma)
-        a, b = _flat(start), _flat(end)
-        x = np.stack([a[:, 0], b[:, 0], np.full(len(a), np.nan)], axis=1).ravel()
-        y = np.stack([a[:, 1], b[:, 1], np.full(len(a), np.nan)], axis=1).ravel()
+        # From q to Ψ(q), then a gap.
+        ends = zip(corners(start), corners(maps.focal_map(start, gamma)))
+        x, y = (np.stack([a, b, np.full(len(a), np.nan)], axis=1).ravel() for a, b in ends)
         arrows = line(x, y, "", "@after", line={"width": 1.4}, hoverinfo="skip")
-        arrows |= {
-            "mode": "lines+markers",
-            "marker": {
-                "symbol": "arrow",
-                "angleref": "previous",
-                "color": "@after",
-                "size": [0, 9, 0] * len(a),
-            },
-        }
-        return [_triangle(), arrows]
+        return [_triangle(), arrows | {"mode": "lines+markers", "marker": head}]
 
     choices = tuple((f"γ = {g:g}", of(g)) for g in SLIDES)
     shown = np.array([[0.5, 0.3, 0.2], [0.4, 0.35, 0.25], [0.7, 0.2, 0.1]])
@@ -81,13 +57,7 @@ def simplex_figure() -> Figure:
         layout=_SIMPLEX_LAYOUT,
         height=520,
         header=("q", *(f"Ψ, γ = {g:g}" for g in SLIDES)),
-        rows=tuple(
-            (
-                _vector(q),
-                *(_vector(maps.focal_map(q, g)) for g in SLIDES),
-            )
-            for q in shown
-        ),
+        rows=tuple((_vector(q), *(_vector(maps.focal_map(q, g)) for g in SLIDES)) for q in shown),
         slides=True,
         start=4,
     )

@@ -7,6 +7,14 @@ import functools
 from importlib import resources
 
 Row = dict[str, str]
+PRINTED_DATASETS = {
+    "cifar10": "CIFAR-10",
+    "cifar100": "CIFAR-100",
+    "tiny_imagenet": "TinyImageNet",
+    "20newsgroups": "20newsgroups",
+    "sst": "sst-binary",
+}
+"""Our names of data sets, and those of the tables."""
 
 
 @functools.cache

@@ -1,4 +1,4 @@
-"""What the papers print and what is true, with the numbers that decide, computed on call.
+"""What the papers print and what is true, with the numbers that show it, computed on call.
 
 Papers by their first authors: Mukhoti (2020), Komisarenko (ECAI 2024), Charoenphakdee (CVPR 2021),
 Kimura ("Geometric insights into focal loss").
@@ -120,7 +120,7 @@ def _curvature() -> dict[str, float]:
     "Kimura",
     "Lemma 1",
     "(1−q)^γ ≥ 1 − γq for every γ > 0",
-    "that step fails for 0 < γ < 1; the lemma's inequality held wherever tried",
+    "that step fails for 0 < γ < 1; the lemma's inequality held in every case tested",
 )
 def _bernoulli_step() -> dict[str, float]:
     rng = np.random.default_rng(0)
@@ -136,7 +136,7 @@ def _bernoulli_step() -> dict[str, float]:
     "Kimura",
     "Cor. 1",
     "the bound holds with probability ≤ ε",
-    "≥ 1 − ε, for λ in (0, 2), a loss in [0, 1] and a prior that never saw the sample",
+    "≥ 1 − ε, for λ in (0, 2), a loss in [0, 1] and a prior independent of the sample",
 )
 def _bound_coverage() -> dict[str, float]:
     """Share of samples on which the bound holds: 20 predictors of known risk, ε = 0.1."""

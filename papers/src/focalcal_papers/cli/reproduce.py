@@ -32,7 +32,9 @@ def reproduce(
         list[str] | None,
         typer.Argument(metavar="[NAME]...", help="E.g. ie/table1, 'fts/*', all; see --list."),
     ] = None,
-    list_names: Annotated[bool, typer.Option("--list", help="Name what there is.")] = False,
+    list_names: Annotated[
+        bool, typer.Option("--list", help="List the names, and what has been run.")
+    ] = False,
     scale: Annotated[
         str, typer.Option(help="smoke (CPU), lite (a GPU, minutes) or paper.")
     ] = "smoke",
@@ -45,10 +47,10 @@ def reproduce(
     ] = "",
     add: Annotated[
         list[Path] | None,
-        typer.Option(metavar="RUN_DIR", help="Keep a finished run folder in the store."),
+        typer.Option(metavar="RUN_DIR", help="Add a finished run folder to the store."),
     ] = None,
     report: Annotated[
-        Path | None, typer.Option(metavar="FILE.md", help="Write the document of the store.")
+        Path | None, typer.Option(metavar="FILE.md", help="Write the report of the store.")
     ] = None,
     device: Device = "auto",
     json_output: Json = False,
@@ -87,7 +89,7 @@ def reproduce(
 
 
 def _existing_store() -> Path:
-    """Where there is a store to read: ./results, or that of this repository."""
+    """The store to read: ./results, or that of this repository."""
     ours = Path("papers") / RESULTS
     return ours if ours.is_dir() and not (RESULTS / "trained").is_dir() else RESULTS
 
@@ -106,7 +108,7 @@ def _write_report(report: Path, store: Store, data: Path | None) -> None:
 
 
 def _tell(step: str) -> None:
-    """Name the run that begins, for people who wait."""
+    """Name the run that starts, on a terminal."""
     if sys.stderr.isatty():
         terminal.note(f"  {step}")
 

@@ -57,7 +57,7 @@ def load_newsgroups(
         rest, test = cut(n, n // 5, seed)
         train, calibrating = (rest[i] for i in cut(len(rest), calibration, seed))
         pool = f"all {n}"
-    # The vocabulary may count only the words of the training part.
+    # Only training messages may define the vocabulary.
     vocabulary = Vocabulary.most_frequent((texts[i] for i in train.tolist()), vocabulary_size)
     published = None if vectors is None else read_word_vectors(vectors, keep=vocabulary.words)
     encoded = vocabulary.encode_padded(texts, length)

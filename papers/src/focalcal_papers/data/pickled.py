@@ -1,8 +1,8 @@
 """Reading the Python version of CIFAR, a pickle, without letting it run anything.
 
-A pickle is a program: it names functions and calls them. Here every name it may use is answered
-by an inert stand-in that only records its arguments, every other name is refused, and the arrays
-are built afterwards from the recorded bytes. NumPy's own unpickling code is never called.
+A pickle is a program that names functions and calls them. Here the few names it may use resolve to
+inert stand-ins that only record their arguments, every other name is refused, and the arrays are
+built afterwards from the recorded bytes. NumPy's own unpickling code is never called.
 """
 
 from __future__ import annotations

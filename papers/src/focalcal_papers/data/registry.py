@@ -37,8 +37,8 @@ def load(
 ) -> DataSplits:
     """Read the data set `name` from `folder` and cut it into train, calibration and test.
 
-    `seed` decides which training samples calibrate. Images stay uint8 on the device; made-up sets
-    need no folder. `settings` are the keyword arguments of the set's own loader, such as
+    `seed` decides which training samples calibrate. Images stay uint8 on the device; synthetic
+    sets need no folder. `settings` are the keyword arguments of the set's own loader, such as
     `calibration` (how many samples) or `complete=False` (accept a shortened copy).
 
     >>> data = load("blobs", n_train=80, n_test=20)

@@ -1,4 +1,4 @@
-"""Small made-up sets for tests, examples and IE's appendix G."""
+"""Small synthetic data sets for tests, examples and IE's appendix G."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def load_square_clusters(
     """IE appendix G: two Gaussian clusters per class on the corners of a square.
 
     The corners are (±1, ±1); the class is the sign of the first coordinate, so that a logistic
-    regression with two weights separates it; a share `flipped` of all labels is turned over.
+    regression with two weights separates it; a share `flipped` of all labels is flipped.
     """
     if not 0 <= flipped < 0.5:
         raise InputError(f"expected a flipped share in [0, 0.5), got {flipped}")
@@ -95,5 +95,5 @@ def _splits(name, train, test, n_classes, seed, calibration, moments=None) -> Da
         calibration=calibration,
         seed=seed,
         moments=moments,
-        note="; made-up data",
+        note="; synthetic data",
     )

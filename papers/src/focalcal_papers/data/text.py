@@ -43,7 +43,7 @@ class Vocabulary:
 
     @classmethod
     def most_frequent(cls, texts: Iterable[Sequence[str]], size: int | None = None) -> Vocabulary:
-        """The `size` most frequent words of tokenized texts; ties go by the alphabet."""
+        """The `size` most frequent words of tokenized texts; ties are in alphabetical order."""
         counts = Counter(word for words in texts for word in words)
         ranked = sorted(counts, key=lambda word: (-counts[word], word))
         return cls(tuple(ranked[:size]))

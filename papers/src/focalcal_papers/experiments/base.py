@@ -1,4 +1,4 @@
-"""What an experiment is, and what comes out of one."""
+"""Experiments, their findings and results."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from focalcal_papers.figures import Panel, Table
 
 SCALES = ("smoke", "lite", "paper")
 STORED = "stored"
-"""What a result made of stored runs is called in place of a scale."""
+"""Stands in place of a scale for results of stored runs."""
 Z95 = 1.96
 MARGIN = 0.25
 """A trained network agrees with a printed value up to its own interval and this share of it."""
@@ -161,9 +161,9 @@ def mean_and_spread(values: Sequence[float], digits: int = 2) -> str:
 
 @dataclass(frozen=True)
 class Analysis:
-    """What the runs say: numbers, a short written conclusion, and panels to draw.
+    """Findings, a short conclusion, and panels to draw.
 
-    tables: the numbers arranged to be read, where one finding a line would be too many.
+    tables: the same numbers arranged for reading, where there are many findings.
     """
 
     findings: tuple[Finding, ...]

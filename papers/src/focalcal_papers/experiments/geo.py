@@ -98,7 +98,7 @@ def _over_seeds(points: list[CurvaturePoint]) -> list[CurvaturePoint]:
 
 
 def not_measured(reason: str = NO_CURVATURE) -> Analysis:
-    """What is said where too few runs have a Hessian."""
+    """The analysis where too few runs have a measured Hessian."""
     return Analysis.not_run("curvature", reason)
 
 

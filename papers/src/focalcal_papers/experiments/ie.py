@@ -1,7 +1,7 @@
 """IE (Mukhoti et al. 2020): Tables 1 to 13.
 
-The reference holds Tables 1–3 and 6–13. Of Tables 4 and 5 neither values nor captions are at hand:
-they are filled with what the text needs there, and say so.
+The reference holds Tables 1–3 and 6–13. The values and captions of Tables 4 and 5 are not available;
+ours hold what the text describes, and say so.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ Key = tuple[str, str, str, str]
 def known(run: Run, table: dict[Any, Row], *rest: str) -> tuple[Row, str]:
     """The printed row of the run's data set, network and loss, and the paper's setting if not ours.
 
-    The paper has no ResNet-18: beside such networks stands its ResNet-50 on the same images.
+    The paper has no ResNet-18: such networks are compared with its ResNet-50 on the same images.
     """
     s = run.settings
     data, model = PRINTED_DATASETS.get(s["dataset"]), PRINTED_MODELS.get(s["model"], s["model"])

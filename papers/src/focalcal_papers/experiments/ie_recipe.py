@@ -1,4 +1,4 @@
-"""IE's unsaid recipe: when does focal loss calibrate, and when does it over-correct?"""
+"""The recipe that IE does not state: when does focal loss calibrate, when does it over-correct?"""
 
 from __future__ import annotations
 

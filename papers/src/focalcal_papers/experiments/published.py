@@ -1,4 +1,4 @@
-"""Published networks' predictions, read from the folder given with --data where it has them."""
+"""Predictions of published networks, read from the folder given with --data."""
 
 from __future__ import annotations
 

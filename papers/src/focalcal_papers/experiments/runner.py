@@ -1,4 +1,4 @@
-"""Running an experiment: train what is not there yet, analyse, draw, keep."""
+"""Run an experiment: train what is missing, analyse, draw, store."""
 
 from __future__ import annotations
 

@@ -218,7 +218,7 @@ def _estimates(record: dict[str, dict[str, Any]]) -> dict[str, Estimate]:
 
 
 def fitted(calibrator: Any, predictions: Predictions) -> Any:
-    """The calibrator fitted without its warnings: what they tell shows in the results."""
+    """The fitted calibrator; what its warnings say shows in the results."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FitWarning)
         return calibrator.fit(predictions.as_logits(), predictions.labels)

@@ -1,4 +1,4 @@
-"""The result store: a small JSON per run and per experiment, compressed predictions beside."""
+"""The result store: a JSON file per run and experiment, with the runs' compressed predictions."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ class Store:
 
 
 def _short(value: Any) -> Any:
-    """Numbers with six digits, which is more than a trace is good for."""
+    """The value with its numbers rounded to six digits."""
     if isinstance(value, dict):
         return {k: _short(v) for k, v in value.items()}
     return float(f"{value:.6g}") if isinstance(value, float) else value
@@ -166,7 +166,7 @@ def _rounding(test: Predictions) -> dict[str, float]:
 
 
 def _half(z: np.ndarray) -> np.ndarray:
-    return z.clip(-65504, 65504).astype(np.float16).astype(np.float32)  # the largest there are
+    return z.clip(-65504, 65504).astype(np.float16).astype(np.float32)  # the largest finite halves
 
 
 def _kept(found: Mapping[str, Estimate]) -> dict[str, Any]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 FORMATS = (".pdf", ".png", ".svg")
 GREY = "0.7"
 _COLOURS, _STYLES = 10, ("-", "--", ":", "-.")
-"""Lines in the colours that matplotlib begins again with are dashed."""
+"""Matplotlib has ten colours; the next ten lines are dashed, and so on."""
 
 
 @functools.singledispatch

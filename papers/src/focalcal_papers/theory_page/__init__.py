@@ -16,7 +16,7 @@ from focalcal_papers import errata, theory
 from focalcal_papers.theory_page import figures
 
 _LEAD = (
-    "Focal loss, temperature scaling and properness are one map, Ψ: this page draws it, bounds it, "
+    "The map Ψ links focal loss, temperature scaling and properness: this page draws it, bounds it, "
     "and checks what the papers print."
 )
 
@@ -70,7 +70,7 @@ _SECTIONS = (
         "map",
         "The map",
         "Ψ^γ(q)_i ∝ q_i/g(q_i,γ) with g(q,γ) = (1−q)^γ·(1 + γ·r(q)) and r(q) = −q·ln q/(1−q). A "
-        "network that minimises focal loss says q*(p); Ψ^γ gives p back.",
+        "network that minimises focal loss predicts q*(p); Ψ^γ recovers p.",
         ("map", "minimiser"),
     ),
     (

@@ -238,7 +238,7 @@ def curvature_figure() -> Figure:
         "curvature",
         "Curvature in the logit",
         "Second derivative of the binary focal loss in the logit of the true class: it rises where "
-        "the network is wrong (p small) and falls where it is right.",
+        "the network is wrong (small p) and falls where it is right.",
         lambda p, gamma: np.array([logit_curvature(float(x), gamma) for x in p]),
         "p of the true class",
         "d²FL/ds²",

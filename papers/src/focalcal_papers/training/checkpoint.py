@@ -1,4 +1,4 @@
-"""Checkpoints: tensors in safetensors, the rest in JSON, and never a moment without a good one.
+"""Checkpoints: tensors in safetensors, the rest in JSON; a complete one exists at any time.
 
 A checkpoint `step-00000351` is two files. The tensors are written first, the JSON last and
 atomically, so the JSON's existence says that the checkpoint is complete. Older checkpoints are
@@ -118,6 +118,6 @@ def unpack_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor
         group["lr"] = rate  # load_state_dict copies a tensor rate; a captured step reads this one
     for parameter, entry in optimizer.state.items():
         for name, value in entry.items():
-            # Fused optimizers want their state to lie in memory as the parameter does.
+            # Fused optimizers need state with the parameter's memory layout.
             if value.shape == parameter.shape and value.stride() != parameter.stride():
                 entry[name] = torch.empty_like(parameter, dtype=value.dtype).copy_(value)

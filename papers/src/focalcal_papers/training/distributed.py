@@ -16,8 +16,8 @@ from torch import Tensor, nn
 class Processes:
     """This process's place among those that `torchrun` started; alone it is rank 0 of 1.
 
-    Each global batch is dealt out to the processes like cards, so every process count sees the
-    same batches in the same order.
+    Processes take the samples of each global batch in turn, so the batches and their order do not
+    depend on the number of processes.
     """
 
     rank: int = 0
@@ -60,7 +60,7 @@ class Processes:
         return value
 
     def agree(self, flag: bool, device: torch.device) -> bool:
-        """Whether any process says so: they must stop together or wait for each other forever."""
+        """Whether `flag` is set in any process: they must stop together, or they deadlock."""
         if self.world == 1:
             return flag
         votes = torch.tensor(int(flag), device=device)

@@ -16,7 +16,7 @@ from focalcal_papers.training.config import TrainConfig
 
 @dataclass(frozen=True)
 class RunFolder:
-    """Names and small files of one run; tensors are `checkpoint`'s business."""
+    """Names and small files of one run; for tensors see `checkpoint`."""
 
     path: Path
 

@@ -27,7 +27,7 @@ from focalcal_papers.training.session import Session
 from focalcal_papers.training.traces import describe, predict_split, save_snapshot, weight_norms
 
 LOOK_EVERY = 50
-"""Steps on a GPU between looks at the loss and the clock: looking waits for the device."""
+"""Steps on a GPU between checks of the loss and the clock; a check waits for the device."""
 
 
 class TrainingError(FocalcalError):

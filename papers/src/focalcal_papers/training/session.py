@@ -1,4 +1,4 @@
-"""The moving parts of a run, and how they are built, saved and restored."""
+"""The state of a run in progress: how it is built, saved and restored."""
 
 from __future__ import annotations
 
@@ -232,7 +232,7 @@ class Session:
 
 
 def build_model(config: TrainConfig, splits: DataSplits) -> nn.Module:
-    """The config's model, told what it may want to know about the data."""
+    """The config's model, with the settings that follow from the data."""
     words = splits.vocabulary
     offered = {
         "input_shape": splits.input_shape,

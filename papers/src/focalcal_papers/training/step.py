@@ -86,7 +86,7 @@ class Step:
 
     @contextlib.contextmanager
     def _climbed(self) -> Iterator[None]:
-        """Inside, the parameters stand ρ·g/‖g‖ higher: where SAM takes its gradient."""
+        """Inside, the parameters are shifted by ρ·g/‖g‖, where SAM takes its gradient."""
         gradients = [p.grad for p in self.parameters]
         norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
         rise = torch._foreach_mul(gradients, self.config.sam / (norm + 1e-12))

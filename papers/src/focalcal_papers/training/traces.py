@@ -68,7 +68,7 @@ def describe(logits: Tensor, labels: Tensor) -> dict[str, float | int | None]:
 
 
 def _mean(values: np.ndarray) -> float | None:
-    """The mean; None where there is none, which JSON can hold and NaN cannot be."""
+    """The mean, or None where it is undefined: JSON has no NaN."""
     mean = float(values.mean()) if len(values) else float("nan")
     return mean if np.isfinite(mean) else None
 

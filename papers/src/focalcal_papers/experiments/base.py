@@ -79,7 +79,7 @@ class Finding:
     ) -> Finding:
         """One value in percent of several seeds; of a single one as `percent`.
 
-        The interval is that of one more run: the spread of the seeds and, beside it, the sampling
+        The interval is that of one more run: it combines the spread of the seeds with the sampling
         error of the test set that they share.
 
         >>> two = [Estimate(0.02, 0.02, 0.02, 9), Estimate(0.04, 0.04, 0.04, 9)]

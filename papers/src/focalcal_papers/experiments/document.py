@@ -249,7 +249,7 @@ def _result(experiment: Experiment, store: Store, stored: list[Run]) -> Result |
 
 
 def _says(found: Result | None) -> bool:
-    """Whether it has anything beside reasons for not having been run."""
+    """Whether anything in it was run."""
     return found is not None and any(f.verdict != "not run" for f in found.findings)
 
 

@@ -252,7 +252,7 @@ def _own_compensation(material: Material) -> tuple[list[Finding], str]:
 
 
 def _on_training_data(run: Run) -> list[Finding]:
-    """Confidence minus accuracy there and on the test set; T where the run's weights are at hand.
+    """Confidence minus accuracy there and on the test set; T where the run's weights exist.
 
     A network that has memorised its training set has no T there: NLL falls as T → 0.
     """

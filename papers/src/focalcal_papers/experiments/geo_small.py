@@ -95,7 +95,7 @@ def _methods(material: Material) -> Analysis:
         for side, names in sides.items()
     }
     text = (
-        f"Trace beside that of cross-entropy ({means['ce', 'trace']:.3g}), outside both intervals "
+        f"Trace against that of cross-entropy ({means['ce', 'trace']:.3g}), outside both intervals "
         f"with every seed: lower for {listed['lower']}; higher for {listed['higher']}; neither "
         f"for {listed['neither']}. Rank correlation of mean ECE and mean trace over these "
         f"{len(found)} ways: {rank_correlation(traces, errors):+.2f}."

@@ -1,7 +1,7 @@
 """IE (Mukhoti et al. 2020): Tables 1 to 13.
 
-The reference holds Tables 1–3 and 6–13. The values and captions of Tables 4 and 5 are not available;
-ours hold what the text describes, and say so.
+The reference holds Tables 1–3 and 6–13. The values and captions of Tables 4 and 5 are not
+available; ours hold what the text describes, and say so.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def _gamma_rule(material: Material) -> Analysis:
     )
     conclusion = (
         "γ = 5 below .2 follows the rule γ*(.2) ≈ 4.85. γ = 3 up to .5 does not: γ*(.5) = 0, so it "
-        "is a policy. Compared with independently checked values; the paper's own are not at hand."
+        "is a policy. Compared with independently checked values; the paper's own are not available."
     )
     return Analysis(findings, conclusion)
 
@@ -113,7 +113,7 @@ def _policies(material: Material) -> Analysis:
         f"{place}: " + ", ".join(f"{k} {by[k]:.2f}" for k in sorted(by, key=by.__getitem__))
         for place, by in found.items()
     )
-    text = f"Calibration ECE %, lowest first: {text}. The paper's values are not at hand."
+    text = f"Calibration ECE %, lowest first: {text}. The paper's values are not available."
     return Analysis(tuple(findings), text + seeds(material.runs))
 
 

@@ -52,7 +52,7 @@ def _way(run: Run) -> tuple[str, float]:
 
 
 def _decay(run: Run) -> float:
-    """Weight decay beside the gradient of the mean loss: a sum is batch size times larger."""
+    """Weight decay relative to the gradient of the mean loss, which a sum has batch size times."""
     batch = run.settings["batch_size"] if run.settings["reduction"] == "sum" else 1
     return run.settings["weight_decay"] / batch
 
@@ -122,7 +122,10 @@ def _conclusion(runs: tuple[Run, ...]) -> str:
             f"Rank correlation of T and weight decay, {loss}, n = {len(own)}: {named:+.2f} as set, "
             f"{effective:+.2f} effective. "
         )
-    return text + "Effective: beside the gradient of the mean loss; a sum has 1/batch of it."
+    return (
+        text
+        + "Effective: relative to the gradient of the mean loss; a summed loss has 1/batch of it."
+    )
 
 
 def _declare(name: str, title: str, bases: dict[str, Settings], dataset: str) -> None:

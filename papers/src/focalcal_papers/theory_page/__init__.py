@@ -16,8 +16,8 @@ from focalcal_papers import errata, theory
 from focalcal_papers.theory_page import figures
 
 _LEAD = (
-    "The map Ψ links focal loss, temperature scaling and properness: this page draws it, bounds it, "
-    "and checks what the papers print."
+    "The map Ψ links focal loss, temperature scaling and properness. This page draws it, bounds "
+    "it, and checks what the papers print."
 )
 
 

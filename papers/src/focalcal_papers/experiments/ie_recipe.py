@@ -122,10 +122,7 @@ def _conclusion(runs: tuple[Run, ...]) -> str:
             f"Rank correlation of T and weight decay, {loss}, n = {len(own)}: {named:+.2f} as set, "
             f"{effective:+.2f} effective. "
         )
-    return (
-        text
-        + "Effective: relative to the gradient of the mean loss; a summed loss has 1/batch of it."
-    )
+    return text + "Effective: relative to the gradient of the mean loss; a sum has 1/batch of it."
 
 
 def _declare(name: str, title: str, bases: dict[str, Settings], dataset: str) -> None:

@@ -86,7 +86,7 @@ def _gamma_rule(material: Material) -> Analysis:
     )
     conclusion = (
         "γ = 5 below .2 follows the rule γ*(.2) ≈ 4.85. γ = 3 up to .5 does not: γ*(.5) = 0, so it "
-        "is a policy. Compared with independently checked values: the paper prints none that we have."
+        "is a policy. Compared with independently checked values; the paper's are not available."
     )
     return Analysis(findings, conclusion)
 

@@ -29,7 +29,7 @@ def penalty_and_gradient(problem, probes, generator=None):
 
 def test_mean_over_all_sign_vectors_is_exact(monkeypatch):
     # With every one of the 2^n sign vectors used once the estimate has no noise left.
-    from focalcal.losses import penalty as module
+    from focalcal.losses import curvature as module
 
     g = torch.Generator().manual_seed(0)
     theta = torch.randn(4, generator=g, dtype=torch.float64, requires_grad=True)

@@ -36,7 +36,7 @@ from focalcal.curvature.trace import (
     group_blocks,
     hessian_trace,
 )
-from focalcal.losses.penalty import curvature_penalty
+from focalcal.losses.curvature import curvature_penalty
 
 __all__ = [
     "CurvatureSummary",

@@ -1,4 +1,4 @@
-"""The few things every loss module has: CrossEntropyLoss's settings and the trainer's hooks."""
+"""What every loss module has: the settings of CrossEntropyLoss and the hooks for trainers."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from focalcal.losses._problem import (
 class Loss(nn.Module):
     """Base of the loss modules: call `loss(logits, target)` as with `nn.CrossEntropyLoss`.
 
-    A subclass says what one sample costs (`values`); settings, shapes and reduction are here.
-    A trainer calls `start_epoch` before each epoch, gives validation logits to `update` where
-    `needs_validation`, and builds the loss with the model's parameters where `needs_parameters`.
+    A subclass implements the loss per sample (`values`); settings, shapes and reduction are here.
+    A trainer calls `start_epoch` before each epoch, passes validation logits to `update` if
+    `needs_validation`, and builds the loss with the model's parameters if `needs_parameters`.
     """
 
     needs_validation: ClassVar[bool] = False
@@ -56,7 +56,7 @@ class Loss(nn.Module):
         self.reduction = check_reduction(reduction, self.reductions)
 
     def start_epoch(self, epoch: int, epochs: int) -> None:
-        """Told before each epoch (0-based) of a run of `epochs`; most losses do not care."""
+        """Called before each epoch (0-based) of a run of `epochs`; does nothing in most losses."""
 
     def problem(self, logits: Tensor, target: Tensor) -> Problem:
         return make_problem(
@@ -77,7 +77,7 @@ class Loss(nn.Module):
         return problem.reduce(self.values(problem), self.reduction)
 
     def extra_repr(self) -> str:
-        """Every setting that is not CrossEntropyLoss's default, and the reduction."""
+        """Every setting that differs from CrossEntropyLoss's default, and the reduction."""
         shown = [f"{name}={getattr(self, name)!r}" for name in self.shown]
         if self.weight is not None:
             shown.append(f"weight={tuple(self.weight.shape)}")

@@ -1,4 +1,4 @@
-"""Rows of every process, in rank order; alone, the rows as they are."""
+"""Rows of all processes under torch.distributed."""
 
 from __future__ import annotations
 
@@ -7,20 +7,16 @@ import torch.distributed as dist
 from torch import Tensor
 
 
-def world_size() -> int:
-    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
-
-
 def gather_rows(x: Tensor) -> Tensor:
-    """Concatenate x (N, ...) over processes, whose N may differ.
+    """x (N, ...) of all processes in rank order, where N may differ; a single process gets x.
 
-    The gradient is right for data-parallel training, where gradients are averaged over processes
-    afterwards: each process differentiates through its own rows only, `world` times as strongly,
-    so that the average is the gradient of one process that holds all rows.
+    The gradient suits data-parallel training, which averages gradients over processes afterwards:
+    each process differentiates through its own rows only, times the number of processes, so that
+    the average is the gradient of one process that holds all rows.
     """
-    world = world_size()
-    if world == 1:
+    if not (dist.is_available() and dist.is_initialized()):
         return x
+    world = dist.get_world_size()
     own = x.detach().contiguous()
     size = torch.tensor([len(own)], device=own.device)
     sizes = [torch.empty_like(size) for _ in range(world)]

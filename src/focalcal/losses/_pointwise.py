@@ -1,8 +1,8 @@
 """The focal loss as a scalar function of a cross-entropy c = −ln p: f(c) = (1−e^{−c})^γ · c.
 
-Every focal loss here is this function applied to PyTorch's own cross-entropy, so its cost beside
-the softmax is that of a vector with one number per sample, and f′(c) = g(p, γ) is all the gradient
-needs: dFL/dz = g(p_y, γ) · (softmax(z) − onehot(y)). The CUDA kernels are tested against it.
+Every focal loss applies this function to PyTorch's own cross-entropy, so that it costs operations
+on one number per sample in addition to the softmax. Its slope is f′(c) = g(p, γ), and the gradient
+dFL/dz = g(p_y, γ) · (softmax(z) − onehot(y)). The CUDA kernels are tested against it.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ def wants_plain_backward(grad: Tensor) -> bool:
 
 
 class _FocalValue(torch.autograd.Function):
-    """The value, and the slope with it: the first backward pass is then one multiplication.
+    """Computes the slope with the value, so that the backward pass is one multiplication.
 
-    A backward pass that is itself differentiated recomputes the slope with autograd's own
-    operations, which carry every higher derivative.
+    If the backward pass is itself differentiated, autograd's own operations recompute the slope
+    and carry every higher derivative.
     """
 
     @staticmethod
@@ -76,7 +76,7 @@ class _FocalValue(torch.autograd.Function):
 
 
 def value_and_slope(ce: Tensor, gamma: float | Tensor) -> tuple[Tensor, Tensor]:
-    """f(c) and f′(c) in as few operations as possible, which nobody may differentiate."""
+    """f(c) and f′(c) in as few operations as possible; not differentiable."""
     safe, one_minus_p = _safe(ce)
     power = one_minus_p**gamma
     r = safe / torch.expm1(safe)  # its derivative would overflow, r does not
@@ -87,14 +87,14 @@ def value_and_slope(ce: Tensor, gamma: float | Tensor) -> tuple[Tensor, Tensor]:
 def gradient_factor(ce: Tensor, gamma: float | Tensor) -> Tensor:
     """g(p, γ) = (1−p)^γ · (1 + γ·r), r = p·ce/(1−p), of p = exp(−ce); differentiable in ce."""
     safe, one_minus_p = _safe(ce)
-    # exp(−ce) is taken anew: 1 − one_minus_p has no correct digit left where p is small.
+    # Not p = 1 − one_minus_p, which has no correct digit where p is small.
     return one_minus_p**gamma * (1 + gamma * (torch.exp(-safe) * safe / one_minus_p))
 
 
 def _safe(ce: Tensor) -> tuple[Tensor, Tensor]:
     # log_softmax cannot resolve 1−p below eps, and (1−p)^γ or its derivatives diverge at 0 for
-    # γ < 1 while their product with dc/dz vanishes: stop at eps, where both are finite. The upper
-    # end is for ce = inf (a logit of −inf), whose p·ce would be 0·inf.
+    # γ < 1 while their product with dc/dz vanishes: at eps both are finite. The upper limit is for
+    # ce = inf (a logit of −inf), where p·ce would be 0·inf.
     limits = torch.finfo(ce.dtype)
     safe = ce.clamp(limits.eps, limits.max)
     return safe, -torch.expm1(-safe)

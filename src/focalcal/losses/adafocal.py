@@ -1,4 +1,4 @@
-"""AdaFocal: one γ per confidence bin, steered by the calibration of a validation set."""
+"""AdaFocal: one γ per confidence bin, adapted to the calibration on a validation set."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from focalcal.losses._pointwise import focal_value
 from focalcal.losses._problem import Problem, make_problem
 
 SWITCH = 0.2
-"""Below this |γ| the loss changes between focal and inverse focal."""
+"""Below this |γ| the loss switches between focal and inverse focal."""
 GAMMA_RANGE = (-2.0, 20.0)
 
 
@@ -28,18 +28,16 @@ class AdaFocalLoss(Loss):
     γ ← γ·e^gap (γ > 0) or γ·e^−gap (γ ≤ 0), gap = confidence − accuracy; |γ| < 0.2 flips to ∓0.2;
     γ stays in [−2, 20]. The γ > −1 rule of the other losses does not apply to this signed number.
 
-    Args:
-        bins: number of equal-mass bins. Fewer distinct confidences leave the last bins empty; an
-            empty bin keeps its γ.
-        start: γ of every bin before the first update.
+    bins: number of equal-mass bins; with fewer distinct confidences the last bins are empty, and
+    an empty bin keeps its γ. start: γ of every bin before the first update.
 
-    State: `edges` (bins − 1 inner edges; the ends are open) and `gammas` (bins,), in `state_dict`.
-    Integer targets only.
+    `edges` (the bins − 1 inner ones) and `gammas` (bins,) are part of `state_dict`. Integer targets
+    only.
 
     Example:
         >>> loss = AdaFocalLoss(bins=2)
         >>> confident = torch.tensor([[9.0, 0.0], [8.0, 0.0]])
-        >>> loss.update(confident, torch.tensor([1, 0]))  # the surer one is wrong
+        >>> loss.update(confident, torch.tensor([1, 0]))  # the more confident one is wrong
         >>> [round(g, 2) for g in loss.gammas.tolist()]
         [1.0, 2.72]
 
@@ -71,9 +69,9 @@ class AdaFocalLoss(Loss):
 
     @torch.no_grad()
     def update(self, val_logits: Tensor, val_labels: Tensor) -> None:
-        """Move every γ by its bin's gap on validation logits (N, C) and labels (N,).
+        """Update every γ from the gap of its bin on validation logits (N, C) and labels (N,).
 
-        Under torch.distributed each process passes its share (or all) and all end with the same γ.
+        Under torch.distributed each process passes its share, and all get the same γ.
         """
         problem = make_problem(
             val_logits,
@@ -98,7 +96,7 @@ class AdaFocalLoss(Loss):
 
 
 def next_gammas(gammas: np.ndarray, gap: np.ndarray) -> np.ndarray:
-    """One step of the rule; a NaN gap (an empty bin) leaves its γ."""
+    """One step of the rule; where the gap is NaN (an empty bin), γ stays."""
     moved = gammas * np.exp(np.where(gammas > 0, gap, -gap))
     moved = np.where(np.abs(moved) < SWITCH, np.where(moved > 0, -SWITCH, SWITCH), moved)
     return np.where(np.isnan(gap), gammas, np.clip(moved, *GAMMA_RANGE))

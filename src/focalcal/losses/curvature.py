@@ -1,4 +1,4 @@
-"""Any loss plus τ times the trace of its Hessian."""
+"""Any loss plus τ times the trace of its Hessian, and that trace alone."""
 
 from __future__ import annotations
 
@@ -8,23 +8,19 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from focalcal._checks import check_whole
 from focalcal.errors import InputError
 from focalcal.losses._base import Loss
-from focalcal.losses.penalty import curvature_penalty
 
 
 class CurvatureRegularizedLoss(Loss):
     """L + τ·Tr(H), H the Hessian of L in the model's parameters, by Hutchinson's estimator.
 
-    Call it as `loss(logits, target)` while the graph from the parameters to the logits is alive.
-    The trace is differentiable, so `.backward()` trains against curvature; τ = 0 is `base`.
+    The logits must still have their graph. The trace is differentiable, so `.backward()` reduces
+    curvature; τ = 0 is `base`.
 
-    Args:
-        base: the loss L with reduction "mean" or "sum" (cross-entropy in the paper).
-        parameters: the tensors the Hessian is taken over.
-        tau: τ, the strength.
-        probes: random vectors per call.
-        generator: source of the probes.
+    base: the loss L with reduction "mean" or "sum" (cross-entropy in the paper); parameters: the
+    tensors that the Hessian is taken over; tau: τ; probes and generator: as in `curvature_penalty`.
 
     Example:
         >>> from focalcal.losses import FocalLoss
@@ -69,12 +65,74 @@ class CurvatureRegularizedLoss(Loss):
         self.base.start_epoch(epoch, epochs)
 
     def update(self, val_logits: Tensor, val_labels: Tensor) -> None:
-        """Pass validation results on to a base that `needs_validation`."""
+        """Validation results for a base that `needs_validation`."""
         self.base.update(val_logits, val_labels)
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
         value = self.base(logits, target)
-        # Evaluation under no_grad has no graph to differentiate: there the base is the loss.
+        # Under no_grad there is no graph to differentiate, and the loss is that of the base.
         if self.tau == 0 or not torch.is_grad_enabled():
             return value
         return value + self.tau * curvature_penalty(value, self.over, self.probes, self.generator)
+
+
+def curvature_penalty(
+    loss_value: Tensor,
+    parameters: Iterable[Tensor],
+    probes: int = 1,
+    generator: torch.Generator | None = None,
+) -> Tensor:
+    """Hutchinson's estimate of the trace of the Hessian of a loss, itself differentiable.
+
+    Tr(H) ≈ (1/M) Σ_m v_mᵀ H v_m with Rademacher v_m; value and gradient are unbiased, since the
+    probes do not depend on the parameters. Use it as `(loss + tau * penalty).backward()`.
+
+    Args:
+        loss_value: a scalar with its graph; its backward must be twice differentiable.
+        parameters: the tensors that the Hessian is taken over; those that the loss does not use,
+            or that do not require a gradient, add nothing.
+        probes: M, the number of probe vectors.
+        generator: source of the probes, on any device; torch's default generator if None.
+
+    Example:
+        >>> theta = torch.tensor([1.0, 2.0], requires_grad=True)
+        >>> penalty = curvature_penalty((theta**4).sum(), [theta])
+        >>> penalty.item(), torch.autograd.grad(penalty, theta)[0].tolist()
+        (60.0, [24.0, 48.0])
+
+    Reference: GEO Eq. 33.
+    """
+    probes = check_whole(probes, "probes", 1)
+    if not isinstance(loss_value, Tensor) or loss_value.numel() != 1:
+        shape = tuple(loss_value.shape) if isinstance(loss_value, Tensor) else type(loss_value)
+        raise InputError(f"expected a scalar loss tensor, got {shape}; reduce it with mean or sum")
+    if not loss_value.requires_grad:
+        raise InputError(
+            "expected a loss with a graph, got one that requires no gradient; "
+            "compute it outside torch.no_grad() and do not detach it"
+        )
+    thetas = [p for p in parameters if p.requires_grad]
+    if not thetas:
+        raise InputError("expected at least one parameter that requires a gradient, got none")
+    gradients = torch.autograd.grad(loss_value, thetas, create_graph=True, allow_unused=True)
+    # A gradient without a graph is constant in θ: the loss is at most linear there.
+    curved = [(p, g) for p, g in zip(thetas, gradients) if g is not None and g.requires_grad]
+    if not curved:
+        return loss_value.new_zeros(()) + 0.0 * loss_value.reshape(())
+    used, gradients = zip(*curved)
+    total = loss_value.new_zeros(())
+    for _ in range(probes):
+        vs = [rademacher(p, generator) for p in used]
+        products = torch.autograd.grad(
+            gradients, used, vs, create_graph=True, allow_unused=True, materialize_grads=True
+        )
+        for v, product in zip(vs, products):
+            total = total + (v * product).sum().to(total.dtype)
+    return total / probes
+
+
+def rademacher(like: Tensor, generator: torch.Generator | None = None) -> Tensor:
+    """±1 with equal odds, in the shape, dtype and device of `like`."""
+    device = like.device if generator is None else generator.device
+    bits = torch.randint(0, 2, like.shape, generator=generator, device=device)
+    return (2 * bits - 1).to(device=like.device, dtype=like.dtype)

@@ -1,4 +1,4 @@
-"""Dual focal loss: the margin to the runner-up below the true class joins the focal factor."""
+"""Dual focal loss: the focal factor contains the margin to the next class below the true one."""
 
 from __future__ import annotations
 

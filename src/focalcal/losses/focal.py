@@ -52,7 +52,7 @@ def focal_loss(
         gamma: γ > −1: one number (2 by default), a tensor of the labels' shape, or steps
             ((end, γ), ...) as in `SampleDependentFocalLoss`; a constant in the backward pass.
         weight: (C,), multiplies the term of each class.
-        ignore_index: label whose samples count for nothing.
+        ignore_index: label whose samples are left out.
         label_smoothing: share of the target spread evenly over the classes.
         reduction: "none", "mean" or "sum".
 
@@ -201,8 +201,8 @@ def _is_ready(
 ) -> bool:
     """Whether the CUDA kernel can take everything as it is, by metadata only.
 
-    A small batch costs less time on the device than the checks of `make_problem` on the host. Every
-    other call, the wrong ones included, takes the general way, which says what is wrong.
+    For a small batch the checks of `make_problem` on the host take longer than the kernel. Every
+    other call, including invalid ones, takes the general path, which reports errors.
     """
     if not can_fuse(logits, target):
         return False
@@ -221,7 +221,7 @@ def _is_ready(
 
 
 def _is_vector(tensor: Any, length: int, logits: Tensor) -> bool:
-    """Whether a kernel can read it where it lies."""
+    """Whether a kernel can read it without a copy."""
     return (
         isinstance(tensor, Tensor)
         and tensor.shape == (length,)

@@ -22,14 +22,11 @@ class MMCELoss(Loss):
     twice, a_i = (1−r_i)/m² and −r_i/n², and is 0 unless both kinds occur ("published"); λ = 2 for
     images and 8 for text were tuned with that.
 
-    Args:
-        strength: λ.
-        bandwidth: of the Laplacian kernel.
-        normalization: "published" or "formula".
-        sync: compute MMCE over the batches of all processes together (torch.distributed).
+    strength: λ; bandwidth: of the Laplacian kernel; normalization: "published" or "formula"; sync:
+    compute MMCE over the batches of all processes together (torch.distributed).
 
-    Integer targets only; no per-sample value, so reduction "mean" or "sum" (= mean times what the
-    mean divides by). Memory grows with the square of the batch.
+    Integer targets only. There is no value per sample, so reduction is "mean" or "sum" (the mean
+    times what it divides by). Memory grows with the square of the batch.
 
     Example:
         >>> loss = MMCELoss(strength=2.0)
@@ -93,7 +90,7 @@ def mmce(
         n_right, n_wrong = n_right.square(), n_wrong.square()
     a = right * (1 - confidence) / n_right - wrong * confidence / n_wrong
     kernel = torch.exp(-(confidence[:, None] - confidence[None, :]).abs() / bandwidth)
-    # The form is never negative but may round below 0, and the root has no slope at 0.
+    # The quadratic form may round below 0, and the square root has no slope at 0.
     value = (a @ kernel @ a).clamp(min=1e-12).sqrt()
     if normalization == "published":
         value = value * (right.sum() > 0) * (wrong.sum() > 0)

@@ -15,7 +15,7 @@ from focalcal.maps.inverse import inverse_focal_log_map
 
 
 class ProperFocalLoss(Loss):
-    """L*(p) = FL(Ψ⁻¹(p)), p = softmax(logits): a proper loss, least where p is the true posterior.
+    """L*(p) = FL(Ψ⁻¹(p)), p = softmax(logits): a proper loss, minimal at the true posterior.
 
     Training with it and reading the softmax is training with focal loss and reading Ψ^γ(softmax).
     γ ≥ 0 (below 0 the inverse map minimises no risk); 0 is cross-entropy. Computed in float64.

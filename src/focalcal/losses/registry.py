@@ -46,7 +46,7 @@ LOSSES: dict[str, Callable[..., Loss]] = {
     f"proper-focal-{NUMBER}": ProperFocalLoss,
     f"sigmoid-focal-{NUMBER}": SigmoidFocalLoss,
 }
-"""Name (with a number where one is needed) to what builds the loss from it and the settings."""
+"""Name, with `<number>` where one is needed, to the function that builds the loss."""
 
 CURVATURE = "+curvature"
 CURVATURE_SETTINGS = ("parameters", "tau", "probes", "generator")
@@ -55,10 +55,9 @@ CURVATURE_SETTINGS = ("parameters", "tau", "probes", "generator")
 def make_loss(name: str, **settings: Any) -> Loss:
     """The loss of that name: `ce`, `ls-0.05`, `fl-3`, `flsd-53`, `adafocal`, `ce+curvature`, …
 
-    Args:
-        name: a key of `LOSSES` with a number for `<number>`, or one of them followed by
-            `+curvature`, which also needs `parameters` (and takes `tau`, `probes`, `generator`).
-        settings: keyword arguments of the loss.
+    name: a key of `LOSSES` with a number for `<number>`, or one of them followed by `+curvature`,
+    which also needs `parameters` (and takes `tau`, `probes`, `generator`); settings: keyword
+    arguments of the loss.
 
     Example:
         >>> make_loss("fl-2.5", reduction="sum")

@@ -1,7 +1,7 @@
-"""Where focalcal meets other libraries; import the module of the one you use.
+"""Adapters for other libraries; import the module of the one you use.
 
 - `segmentation`: per-pixel predictions (N, C, H, W) with ignored labels (no library needed);
-- `tensorboard`: metrics and a reliability diagram to a `SummaryWriter`;
+- `tracking`: metrics and a reliability diagram to TensorBoard, MLflow and Weights & Biases;
 - `torchmetrics`: metric classes that accumulate, merge and synchronise;
 - `lightning`: a callback that measures each epoch and saves a fitted calibrator;
 - `huggingface`: `compute_loss_func` and `compute_metrics` for the `Trainer`.

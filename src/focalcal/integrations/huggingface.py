@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from focalcal._arrays import softmax, to_numpy
+from focalcal._arrays import to_numpy
 from focalcal.errors import InputError
 from focalcal.integrations.segmentation import IGNORE_INDEX
 from focalcal.losses import Loss, make_loss
@@ -24,11 +23,12 @@ METRICS = ("accuracy", "nll", "brier", "ece", "adaptive_ece")
 def compute_loss_func(loss: Loss | str) -> Callable[..., Tensor]:
     """A loss of this package as the Trainer's `compute_loss_func`.
 
-    `loss` has reduction "mean", or is a name for `make_loss`. Sequence and token classification
-    are understood: logits (B, C) or (B, T, C), integer labels (B,) or (B, T); labels of the
-    logits' shape go to the loss as they are (multi-label). With gradient accumulation the Trainer
-    passes `num_items_in_batch`, and the batches' losses add up to one mean over all of them; a
-    micro-batch without a single label adds 0.
+    loss: a loss with reduction "mean", or its name for `make_loss`.
+
+    Logits are (B, C) or (B, T, C) and integer labels (B,) or (B, T); labels of the shape of the
+    logits are passed on unchanged (multi-label). With gradient accumulation the Trainer passes
+    `num_items_in_batch`, and the losses of the micro-batches add up to the mean over all items; a
+    micro-batch without labels adds 0.
 
     >>> import torch
     >>> function = compute_loss_func("fl-2")
@@ -47,7 +47,7 @@ def compute_loss_func(loss: Loss | str) -> Callable[..., Tensor]:
         if num_items_in_batch is None:
             return module(logits, labels)
         kept = labels != module.ignore_index
-        # A micro-batch without a label has no mean: that of any labels, times 0.
+        # Without labels there is no mean: take that of arbitrary labels, times 0.
         mean = module(logits, torch.where(kept.any(), labels, 0))
         return mean * (kept.sum() / num_items_in_batch)
 
@@ -57,8 +57,8 @@ def compute_loss_func(loss: Loss | str) -> Callable[..., Tensor]:
 def compute_metrics(prediction: Any) -> dict[str, float]:
     """Accuracy, NLL, Brier score and calibration errors of an `EvalPrediction`.
 
-    `prediction` is a pair (predictions, label_ids) or has these attributes; predictions are the
-    logits (B, C) or (B, T, C), or a tuple that begins with them; labels of −100 are left out.
+    prediction: a pair (predictions, label_ids) or an object with these attributes; predictions are
+    the logits (B, C) or (B, T, C), or a tuple that begins with them. Labels of −100 are left out.
 
     >>> import numpy as np
     >>> round(compute_metrics((np.zeros((4, 2)), np.array([0, 1, -100, 1])))["ece"], 4)
@@ -68,12 +68,11 @@ def compute_metrics(prediction: Any) -> dict[str, float]:
         logits, labels = prediction.predictions, prediction.label_ids
     else:
         logits, labels = prediction
-    logits = np.asarray(to_numpy(logits[0] if isinstance(logits, tuple) else logits))
-    labels = np.asarray(to_numpy(labels)).reshape(-1)
+    logits = to_numpy(logits[0] if isinstance(logits, tuple) else logits)
+    labels = to_numpy(labels).reshape(-1)
     rows = logits.reshape(-1, logits.shape[-1])
     if len(rows) != len(labels):
         raise InputError(f"expected one label per row of logits, got {len(labels)}, {len(rows)}")
     kept = labels != IGNORE_INDEX
-    stats = CalibrationStats(rows.shape[1])
-    result = stats.update(labels[kept], softmax(rows[kept].astype(np.float64))).compute()
+    result = CalibrationStats(rows.shape[1]).update(labels[kept], logits=rows[kept]).compute()
     return {name: result[name].value for name in METRICS}

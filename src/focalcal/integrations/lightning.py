@@ -10,7 +10,6 @@ import torch
 from sklearn.base import clone
 from torch import Tensor
 
-from focalcal._arrays import softmax
 from focalcal.calibrators import Calibrator, TemperatureScaling
 from focalcal.errors import InputError, MissingExtraError
 from focalcal.integrations.segmentation import IGNORE_INDEX, pixels
@@ -42,17 +41,15 @@ class CalibrationCallback(Callback):
     """Logs calibration after every validation epoch; fits and saves a calibrator when fit ends.
 
     The logits of one validation epoch are held in memory on the CPU. The calibrator is fitted to
-    the last epoch's; calibrate on data that selected nothing if validation also chose the epoch.
+    those of the last epoch; if validation also selects the epoch, calibrate on other data instead.
 
-    Arguments:
-        n_classes: columns of the logits.
-        calibrator: unfitted; None is temperature scaling by NLL.
-        path: file of the fitted calibrator; None is `calibrator.json` in the trainer's log folder.
-        metrics: names of `CalibrationStats` metrics, logged as `val_ece` and so on.
-        read: (outputs of validation_step, batch) to (logits, labels).
-        ignore_index: a label that is left out.
+    n_classes: columns of the logits; calibrator: unfitted, None is temperature scaling by NLL;
+    path: file of the fitted calibrator, None is `calibrator.json` in the trainer's log folder;
+    metrics: names of `CalibrationStats` metrics; prefix: put before their names, as in `val_ece`;
+    read: (outputs of validation_step, batch) to (logits, labels); ignore_index: a label that is
+    left out.
 
-    Fitted: `calibrator_`; after each epoch `evaluation_`.
+    Attributes: `evaluation_` after each epoch, `calibrator_` at the end.
     """
 
     def __init__(
@@ -97,9 +94,9 @@ class CalibrationCallback(Callback):
             return
         logits, labels = gathered(*(torch.cat(part) for part in zip(*self._batches)))
         self._batches, self._last = [], (logits, labels)
-        stats = CalibrationStats(self.n_classes).update(labels, softmax(logits))
+        stats = CalibrationStats(self.n_classes).update(labels, logits=logits)
         self.evaluation_ = stats.compute()
-        # All processes hold the same gathered numbers: nothing is left to synchronise.
+        # All processes hold the same gathered numbers, so there is nothing to synchronise.
         values = {f"{self.prefix}{name}": self.evaluation_[name].value for name in self.metrics}
         pl_module.log_dict(values, rank_zero_only=False, sync_dist=False)
         for logger in trainer.loggers:
@@ -119,7 +116,7 @@ class CalibrationCallback(Callback):
 
 
 def gathered(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """The rows of all processes in the order of their ranks; those of this one if it is alone."""
+    """The rows of all processes in rank order; a single process gets its own."""
     distributed = torch.distributed
     if not (distributed.is_available() and distributed.is_initialized()):
         return logits, labels

@@ -14,8 +14,8 @@ IGNORE_INDEX = -100
 def pixels(values: Any, labels: Any, ignore_index: int = IGNORE_INDEX) -> tuple[Array, Array]:
     """Logits or probabilities (N, C, d1..dk) and labels (N, d1..dk) as rows (M, C) and (M,).
 
-    Pixels labelled `ignore_index` are left out. What comes back fits every calibrator, metric and
-    `CalibrationStats`, so that batch after batch of images can be streamed.
+    Pixels labelled `ignore_index` are left out. Calibrators, metrics and `CalibrationStats` take
+    the result, so that images can be streamed batch by batch.
 
     >>> import numpy as np
     >>> z, y = pixels(np.zeros((2, 3, 4, 4)), np.full((2, 4, 4), -100))

@@ -1,9 +1,9 @@
 """Metric classes for torchmetrics: `update(preds, target)`, `compute()`, synchronised by sums.
 
-`preds` are probabilities, or logits where the class was made with `logits=True`; they are never
-guessed. Each class is a shell around `CalibrationStats`, whose state is a vector that adds up:
-memory does not grow with the samples, processes synchronise with one all-reduce, and confidences of
-exactly 0 and 1 are counted once.
+`preds` are probabilities, or logits with `logits=True`; which of them is never guessed. Each class
+is a thin wrapper of `CalibrationStats`, whose state is a vector that can be summed: memory does not
+grow with the samples, processes synchronise with one all-reduce, and confidences of exactly 0 and 1
+are counted once.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ except ImportError as error:
 class CalibrationMetric(Metric):
     """One metric of `CalibrationStats`, by name.
 
-    Arguments: num_classes, columns of `preds`; name, such as "ece" (default: the class's own);
-    bins; logits, whether `preds` are logits; ignore_index, a label that is left out. preds (N, C)
-    or (N, C, d1..dk), target (N,) or (N, d1..dk) class indices.
+    num_classes: columns of `preds`; name: such as "ece", by default that of the class; bins: number
+    of bins; logits: whether `preds` are logits; ignore_index: a label that is left out.
+
+    `update` takes preds (N, C) or (N, C, d1..dk) and target (N,) or (N, d1..dk), class indices.
 
     >>> metric = CalibrationMetric(num_classes=2, name="brier")
     >>> metric.update(torch.tensor([[0.9, 0.1], [0.4, 0.6]]), torch.tensor([0, 1]))
@@ -76,7 +77,7 @@ class CalibrationMetric(Metric):
         self.state = self.state + torch.as_tensor(batch.to_vector(), device=self.state.device)
 
     def evaluation(self) -> StreamedEvaluation:
-        """Everything `CalibrationStats` knows of the samples so far, with the reliability bins."""
+        """All metrics of the samples so far, with the reliability bins."""
         stats = CalibrationStats(self.n_classes, self.bins)
         return stats.add_vector(self.state.cpu().numpy()).compute()
 

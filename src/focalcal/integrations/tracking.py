@@ -1,7 +1,4 @@
-"""Calibration where experiments are logged: TensorBoard, MLflow and Weights & Biases.
-
-`model_card` and `badge` say the same to the readers of a repository.
-"""
+"""Calibration in TensorBoard, MLflow and Weights & Biases, in model cards and in badges."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from focalcal.errors import InputError, MissingExtraError
 from focalcal.metrics import Evaluation, StreamedEvaluation
 
 METRICS = ("accuracy", "nll", "brier", "ece", "adaptive_ece", "classwise_ece", "confidence_gap")
-"""What is logged unless other names are given; any key of the evaluation will do."""
+"""Metrics that are logged by default."""
 
 
 def log_evaluation(
@@ -27,11 +24,11 @@ def log_evaluation(
 ) -> None:
     """Log metrics and the reliability diagram of an evaluation.
 
-    Values that are undefined or infinite are left out; the intervals of an `Evaluation` become
-    the scalars `ece_low` and `ece_high`.
+    Undefined and infinite values are left out; the intervals of an `Evaluation` become scalars
+    such as `ece_low` and `ece_high`.
 
     tracker: a TensorBoard `SummaryWriter`, the module `mlflow` (inside a run), or the run that
-    `wandb.init` returns; prefix: put before every name.
+    `wandb.init` returns; prefix: put before every name; metrics: keys of the evaluation.
     """
     scalars = {f"{prefix}/{k}": v for k, v in _scalars(evaluation, metrics).items()}
     figure, name = reliability_figure(evaluation.reliability), f"{prefix}/reliability"
@@ -84,8 +81,7 @@ def model_card(
 ) -> str:
     """The calibration block of a Hugging Face model card: metadata, then a table.
 
-    evaluation: of the test set; model and dataset: their names as readers know them; task: the
-    hub's name of the task.
+    evaluation: of the test set; model and dataset: their names; task: its name on the hub.
 
     >>> from focalcal.metrics import evaluate
     >>> found = evaluate([0, 1, 1], [[0.9, 0.1], [0.2, 0.8], [0.6, 0.4]], resamples=20)
@@ -116,7 +112,7 @@ def _quoted(text: str) -> str:
 
 
 def badge(evaluation: Evaluation) -> str:
-    """A badge for a README as SVG: "ECE 1.2 % ± 0.3", green where the test finds nothing wrong.
+    """A badge for a README as SVG: "ECE 1.2 % ± 0.3", green if calibration is not rejected.
 
     >>> from focalcal.metrics import evaluate
     >>> badge(evaluate([0, 1], [[0.9, 0.1], [0.2, 0.8]], resamples=20)).startswith("<svg")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import inf
 from typing import Any, ClassVar
 
 import torch
@@ -15,7 +14,6 @@ from focalcal.losses._base import Loss
 from focalcal.losses._pointwise import Gamma, Steps
 from focalcal.losses._problem import (
     IGNORE_INDEX,
-    REDUCTIONS,
     Problem,
     can_fuse,
     check_reduction,
@@ -67,9 +65,6 @@ def focal_loss(
 
     Lin et al. 2017; gradient g(p_y, γ)(softmax − onehot): Mukhoti et al. 2020, Prop. 1.
     """
-    options = gamma, weight, ignore_index, label_smoothing, reduction
-    if _is_ready(logits, target, *options):
-        return _fused(logits, target, *options)
     check_reduction(reduction)
     problem = make_problem(
         logits,
@@ -102,10 +97,6 @@ class FocalLoss(Loss):
         self.gamma: Gamma = check_gamma(gamma)
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        smoothing, reduction = self.label_smoothing, self.reduction
-        options = self.gamma, self.weight, self.ignore_index, smoothing, reduction
-        if _is_ready(logits, target, *options):
-            return _fused(logits, target, *options)
         return _focal(self.problem(logits, target), self.gamma, self.reduction)
 
 
@@ -178,58 +169,12 @@ def _focal(problem: Problem, gamma: Gamma, reduction: str) -> Tensor:
     if not isinstance(gamma, (Tensor, tuple)) and gamma == 0:
         return problem.cross_entropy(reduction)
     if problem.soft is None and can_fuse(problem.given, problem.labels):
-        options = problem.weight, problem.ignore_index, problem.smoothing
-        value = _fused(problem.given, problem.labels, gamma, *options, reduction)
+        from focalcal.losses._triton import fused_focal
+
+        options = problem.weight, problem.ignore_index, problem.smoothing, reduction
+        value = fused_focal(problem.given, problem.labels, gamma, *options)
         return value if reduction != "none" or problem.batched else value.squeeze(0)
     return problem.focal(gamma, reduction)
-
-
-def _fused(logits: Tensor, labels: Tensor, *options: Any) -> Tensor:
-    from focalcal.losses._triton import fused_focal
-
-    return fused_focal(logits, labels, *options)
-
-
-def _is_ready(
-    logits: Tensor,
-    target: Tensor,
-    gamma: Any,
-    weight: Tensor | None,
-    ignore_index: int,
-    smoothing: float,
-    reduction: str,
-) -> bool:
-    """Whether the CUDA kernel can take everything as it is, by metadata only.
-
-    For a small batch the checks of `make_problem` on the host take longer than the kernel. Every
-    other call, including invalid ones, takes the general path, which reports errors.
-    """
-    if not can_fuse(logits, target):
-        return False
-    n, n_classes = logits.shape
-    number = type(gamma) is float or type(gamma) is int
-    return (
-        n_classes > 1
-        and 0 <= smoothing <= 1
-        and reduction in REDUCTIONS
-        and target.dtype is torch.int64
-        and target.shape == (n,)
-        # γ = 0 is left to cross_entropy.
-        and (-1 < gamma < inf and gamma != 0 if number else _is_vector(gamma, n, logits))
-        and (weight is None or _is_vector(weight, n_classes, logits))
-    )
-
-
-def _is_vector(tensor: Any, length: int, logits: Tensor) -> bool:
-    """Whether a kernel can read it without a copy."""
-    return (
-        isinstance(tensor, Tensor)
-        and tensor.shape == (length,)
-        and tensor.dtype is torch.float32
-        and tensor.device == logits.device
-        and tensor.is_contiguous()
-        and not tensor.requires_grad
-    )
 
 
 def check_gammas(gamma: Any, problem: Problem) -> Gamma:

@@ -42,7 +42,7 @@ def test_other_methods_reach_the_same_loss(memory, pattern, method):
 
 
 def test_structured_without_whitening(memory, pattern, monkeypatch):
-    monkeypatch.setattr("focalcal.scale._affine.MAX_WHITENED", 0)
+    monkeypatch.setattr("focalcal.calibrators._softmax_fit.MAX_WHITENED", 0)
     source = Source.open(pattern)
     slow = fit(source, "structured-vector", **FAST)
     there = calibrators.make("structured-vector").fit(*memory).diagnostics_
@@ -62,7 +62,7 @@ def test_structured_without_whitening(memory, pattern, monkeypatch):
 )
 @pytest.mark.filterwarnings("ignore::focalcal.errors.FitWarning")
 def test_grid_searches_find_the_same_point(memory, pattern, method, params, monkeypatch):
-    monkeypatch.setattr("focalcal.scale._grids.POINTS_PER_PASS", 5)
+    monkeypatch.setattr("focalcal.calibrators._grid_sums.POINTS_PER_PASS", 5)
     found = fit(Source.open(pattern), method, **FAST, **params)
     there = calibrators.make(method, **params).fit(*memory)
     for name in there.state:

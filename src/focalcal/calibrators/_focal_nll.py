@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import array_api_compat
@@ -16,6 +19,7 @@ from focalcal.calibrators._newton import Optimum, fit_inverse_temperature
 from focalcal.calibrators._odds import Point, point_log_odds
 from focalcal.calibrators._rows import map_rows
 from focalcal.calibrators.base import FitData
+from focalcal.calibrators.sums import SampledData, sums_temperature
 
 STARTS = ((0.0, 1.0), (-0.5, 0.7), (3.0, 2.8), (9.0, 3.0), (-0.92, 1.0))
 """γ and T of the starting points, T relative to that of temperature scaling.
@@ -27,6 +31,9 @@ NLL_SPACING = 0.1
 NLL_EPSILON = 2e-5
 """Error of interpolated losses relative to 1 + NLL."""
 _START_ELEMENTS = 2**20  # the starts are compared on so many logits, the best goes on with all
+_MAX_STEPS = 20
+_NEAR = 1e-4  # distance of the points behind the Hessian; its relative error is of this size
+_SMALL = 1e-6  # a step this short changes the NLL by less than 1e-12
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,36 +117,63 @@ def focal_nll(
 
 
 def gradient_search(data: FitData, gamma_range: tuple[float, float]) -> FocalOptimum:
-    """The best (γ, T) by NLL: L-BFGS in (log(1+γ), log T) from several starts, γ in its range."""
+    """The best (γ, T) by NLL: L-BFGS in (log(1+γ), log T) from several starts, γ in its range.
+
+    Of large data the starts are compared on a part; Newton goes on with all.
+    """
     plain = fit_inverse_temperature(data.logits, data.labels, data.weights)
     if plain.kind != "inner":
         return _degenerate(plain)
     everything = (data.logits, data.labels, data.weights)
     step = data.n * data.n_classes // _START_ELEMENTS
-    few = everything
-    if step > 1:
-        few = tuple(None if a is None else a[::step] for a in everything)
+    if step <= 1:
+        return _best_start(everything, plain.beta, gamma_range)
+    few = tuple(None if a is None else a[::step] for a in everything)
+    start = _best_start(few, plain.beta, gamma_range)
+    with threadpool_limits(1, "blas"):
+        return polish(lambda points: focal_sums(*everything, points), start, gamma_range)
+
+
+def sums_search(
+    data: SampledData, gamma_range: tuple[float, float]
+) -> tuple[FocalOptimum, dict[str, Any]]:
+    """`gradient_search` on the sample, then Newton on sums; and what `sums_temperature` returns."""
+    plain, first = sums_temperature(data)
+    if plain.kind != "inner":
+        return _degenerate(plain), first
+    start = gradient_search(data, gamma_range)
+    if start.kind != "inner":  # the sample is degenerate, the whole is not
+        start = dataclasses.replace(start, gamma=0.0, temperature=1 / plain.beta)
+    total = partial(data.total, focal_sums, weights=None)
+    return polish(lambda points: total(points=points), start, gamma_range), first
+
+
+def _best_start(
+    data: tuple[Any, ...], beta: float, gamma_range: tuple[float, float]
+) -> FocalOptimum:
     low, high = gamma_range
     starts = [
-        np.array([np.log1p(min(max(gamma, low), high)), np.log(relative / plain.beta)])
+        np.array([np.log1p(min(max(gamma, low), high)), np.log(relative / beta)])
         for gamma, relative in STARTS
     ]
     with threadpool_limits(1, "blas"):  # the blocks already run on all cores
-        found = [_minimise(few, start, gamma_range) for start in starts]
-        best = min(found, key=lambda f: f.fun)
-        iterations = sum(f.nfev for f in found)
-        if step > 1:
-            best = _minimise(everything, best.x, gamma_range)
-            iterations += best.nfev
-    gamma = float(np.clip(np.expm1(best.x[0]), low, high))
-    edge = min(best.x[0] - np.log1p(low), np.log1p(high) - best.x[0]) < 1e-6
+        found = [_minimise(data, start, gamma_range) for start in starts]
+    best = min(found, key=lambda f: f.fun)
+    iterations = sum(f.nfev for f in found)
+    return _optimum(best.x, best.fun, iterations, best.success, gamma_range)
+
+
+def _optimum(
+    x: np.ndarray, loss: float, iterations: int, converged: bool, gamma_range: tuple[float, float]
+) -> FocalOptimum:
+    low, high = np.log1p(gamma_range)
     return FocalOptimum(
-        gamma=gamma,
-        temperature=float(np.exp(best.x[1])),
-        loss=float(best.fun),
+        gamma=float(np.clip(np.expm1(x[0]), *gamma_range)),
+        temperature=float(np.exp(x[1])),
+        loss=float(loss),
         iterations=iterations,
-        converged=bool(best.success),
-        at_edge=bool(edge),
+        converged=bool(converged),
+        at_edge=bool(min(x[0] - low, high - x[0]) < 1e-6),
         kind="inner",
     )
 
@@ -148,15 +182,74 @@ def _minimise(
     data: tuple[Any, ...], start: np.ndarray, gamma_range: tuple[float, float]
 ) -> scipy.optimize.OptimizeResult:
     def objective(x: np.ndarray) -> tuple[float, np.ndarray]:
-        gamma, beta = float(np.expm1(x[0])), float(np.exp(-x[1]))
-        loss, by_gamma, by_beta = focal_nll(*data, gamma, beta)  # type: ignore[call-arg]
-        return loss, np.array([by_gamma * (1 + gamma), -beta * by_beta])
+        loss, *gradient = focal_sums(*data, x[None])[:3] / data[0].shape[0]
+        return loss, np.array(gradient)
 
     bounds = [tuple(np.log1p(gamma_range)), (start[1] - 7, start[1] + 7)]
     options = {"maxiter": 200, "ftol": 1e-13, "gtol": 1e-7}
     return scipy.optimize.minimize(
         objective, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options
     )
+
+
+def focal_sums(
+    logits: Array, labels: Array, weights: Array | None, points: np.ndarray
+) -> np.ndarray:
+    """The NLL and its derivatives by x = (log(1+γ), log T) at points (M, 2), times N; and N."""
+    out = []
+    for a, b in points.tolist():
+        gamma, beta = math.expm1(a), math.exp(-b)
+        loss, by_gamma, by_beta = focal_nll(logits, labels, weights, gamma, beta)
+        out += [loss, by_gamma * (1 + gamma), -beta * by_beta]
+    return np.array([*out, 1.0]) * logits.shape[0]
+
+
+def polish(
+    sums: Callable[[np.ndarray], np.ndarray],
+    start: FocalOptimum,
+    gamma_range: tuple[float, float],
+) -> FocalOptimum:
+    """Newton from a start that is nearly right; `sums(points)` as `focal_sums`.
+
+    One pass evaluates the gradient at three near points, which is a Hessian by differences: a pass
+    costs reading, and near points share it.
+    """
+    low, high = np.log1p(gamma_range)
+    x = np.array([np.log1p(start.gamma), np.log(start.temperature)])
+    x[0] = np.clip(x[0], low, high)
+    loss, previous, converged = np.inf, x, False
+    for _steps in range(1, _MAX_STEPS + 1):
+        points = x + _NEAR * np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
+        found = sums(points)
+        values = (found[:-1] / found[-1]).reshape(3, 3)
+        if values[0, 0] > loss + 1e-12:  # too far: back halfway to the last good point
+            x = (x + previous) / 2
+            continue
+        loss, previous, gradient = values[0, 0], x, values[0, 1:]
+        hessian = (values[1:, 1:] - gradient) / _NEAR
+        step = _newton_step(x, gradient, (hessian + hessian.T) / 2, low, high)
+        x = x + step
+        converged = bool(np.abs(step).max() <= _SMALL)
+        if converged:
+            break
+    return _optimum(x, loss, _steps, converged, gamma_range)
+
+
+def _newton_step(
+    x: np.ndarray, gradient: np.ndarray, hessian: np.ndarray, low: float, high: float
+) -> np.ndarray:
+    """The minimum of the quadratic model with γ in its range; steps are at most 1 in each."""
+    # The valley can be flat to rounding: eigenvalues are kept positive.
+    values, vectors = np.linalg.eigh(hessian)
+    values = np.maximum(np.abs(values), 1e-9)
+    free = -vectors @ (vectors.T @ gradient / values)
+    lower = np.array([max(low - x[0], -1.0), -1.0])
+    upper = np.maximum([min(high - x[0], 1.0), 1.0], lower + 1e-300)
+    if ((lower <= free) & (free <= upper)).all():
+        return free
+    root = np.sqrt(values)[:, None] * vectors.T
+    target = -(vectors.T @ gradient) / np.sqrt(values)
+    return scipy.optimize.lsq_linear(root, target, (lower, upper), method="bvls").x
 
 
 def _degenerate(plain: Optimum) -> FocalOptimum:

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+from collections.abc import Callable
 
 import numpy as np
+import scipy.linalg
 import scipy.optimize
 from threadpoolctl import threadpool_limits
 
+from focalcal._arrays import log_softmax
 from focalcal._blocks import map_blocks
 
 MAX_ITERATIONS = 1000
 LARGE = 2**22
 """Elements of x from which products are in float32."""
+MAX_WHITENED = 1200
+"""Up to so many parameters the Hessian of a sample is formed; past it, its diagonal."""
+_HESSIAN_ROWS = 20_000
 _BLOCK = 2**16
 
 
@@ -27,6 +34,18 @@ class Penalty:
     bias: float
     off_diagonal: float | None = None
 
+    def identity(self, k: int) -> np.ndarray:
+        """The W that is not penalised: (K,) ones, or (K, K)."""
+        return np.ones(k) if self.off_diagonal is None else np.eye(k)
+
+    def each(self, k: int) -> np.ndarray:
+        """λ of each number of W and of b, in a row."""
+        if self.off_diagonal is None:
+            return np.repeat([self.diagonal, self.bias], k)
+        matrix = np.full((k, k), self.off_diagonal)
+        np.fill_diagonal(matrix, self.diagonal)
+        return np.concatenate([matrix.reshape(-1), np.full(k, self.bias)])
+
 
 @dataclasses.dataclass(frozen=True)
 class AffineFit:
@@ -36,6 +55,7 @@ class AffineFit:
     bias: np.ndarray
     iterations: int
     converged: bool
+    loss: float
 
 
 def fit_affine(
@@ -46,43 +66,103 @@ def fit_affine(
     x: (N, K) float64; labels: (N,); weights: (N,) with mean 1. L-BFGS with the exact gradient
     from W = I, b = 0, so the fitted NLL never exceeds that of softmax(x).
     """
-    n, k = x.shape
-    full = penalty.off_diagonal is not None
-    shrink = np.full((k, k), penalty.off_diagonal) if full else None
-    if full:
-        np.fill_diagonal(shrink, penalty.diagonal)
-    else:
-        shrink = np.full(k, penalty.diagonal)
-    identity = np.eye(k) if full else np.ones(k)
-
     large = x.size > LARGE
     x = x.astype(np.float32) if large else x
-    penalties = np.append(np.ravel(shrink), np.full(k, penalty.bias))
-    scale = 1 / np.sqrt(curvatures(x, weights, full) + penalties + 1e-6)
+    enough = (1e-5, 1e-5) if large else (1e-11, 1e-6)  # what float32 sums can tell
+    root = _root(x, weights, penalty)
 
-    def objective(scaled: np.ndarray) -> tuple[float, np.ndarray]:
-        flat = scaled * scale
-        change, bias = flat[:-k].reshape(identity.shape), flat[-k:]
-        weight = identity + change
+    def sums(weight: np.ndarray, bias: np.ndarray) -> np.ndarray:
+        return gradient_sums(x, labels, weights, weight, bias)
 
-        sums = gradient_sums(x, labels, weights, weight, bias)
-        value = sums[0] / n
-        by_weight = sums[1:-k].reshape(weight.shape) / n + shrink * change
-        by_bias = sums[-k:] / n + penalty.bias * bias
-        value += 0.5 * float(np.sum(shrink * change**2) + penalty.bias * np.sum(bias**2))
-        return value, np.concatenate([by_weight.reshape(-1), by_bias]) * scale
-
-    start = np.zeros(identity.size + k)
-    options = {"maxiter": MAX_ITERATIONS, "maxfun": 2 * MAX_ITERATIONS, "ftol": 1e-11, "gtol": 1e-6}
-    if large:  # what float32 sums can tell
-        options |= {"ftol": 1e-5, "gtol": 1e-5}
     with threadpool_limits(1, "blas"):  # the blocks already run on all cores
-        found = scipy.optimize.minimize(
-            objective, start, jac=True, method="L-BFGS-B", options=options
-        )
-    best = found.x * scale
-    change, bias = best[:-k].reshape(identity.shape), best[-k:]
-    return AffineFit(identity + change, bias, int(found.nit), bool(found.success))
+        return _minimise(sums, *x.shape, penalty, np.zeros(len(root)), root, enough)
+
+
+def fit_affine_sums(
+    x: np.ndarray,
+    labels: np.ndarray,
+    penalty: Penalty,
+    sums: Callable[[np.ndarray, np.ndarray], np.ndarray],
+    n: int,
+) -> AffineFit:
+    """`fit_affine` to n samples of which x and labels are some; sums(W, b): as `gradient_sums`.
+
+    It starts from the fit to these, in coordinates in which a unit step is a Newton step.
+    """
+    k, ones = x.shape[1], np.ones(len(x))
+    few = fit_affine(x, labels, ones, penalty)
+    start = np.concatenate([(few.weight - penalty.identity(k)).reshape(-1), few.bias])
+    if len(start) <= MAX_WHITENED:
+        root = _hessian_root(x[:_HESSIAN_ROWS], few, penalty)
+    else:
+        root = _root(x, ones, penalty)
+    return _minimise(sums, n, k, penalty, start, root, (1e-13, 1e-6))
+
+
+def _minimise(
+    sums: Callable[[np.ndarray, np.ndarray], np.ndarray],
+    n: int,
+    k: int,
+    penalty: Penalty,
+    start: np.ndarray,
+    root: np.ndarray,
+    enough: tuple[float, float],
+) -> AffineFit:
+    """L-BFGS from `start` in coordinates u with flat = start + R⁻¹u.
+
+    start: deviations of W from I, then b, in a row; root: R, upper triangular or its diagonal;
+    enough: relative change of the value, and gradient, at which to stop.
+    """
+    shrink, identity = penalty.each(k), penalty.identity(k)
+
+    def solved(v: np.ndarray, trans: str = "N") -> np.ndarray:
+        return v / root if root.ndim == 1 else scipy.linalg.solve_triangular(root, v, trans=trans)
+
+    def parameters(u: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        flat = start + solved(u)
+        return flat, identity + flat[:-k].reshape(identity.shape), flat[-k:]
+
+    def objective(u: np.ndarray) -> tuple[float, np.ndarray]:
+        flat, weight, bias = parameters(u)
+        total = sums(weight, bias)
+        value = total[0] / n + 0.5 * float(np.sum(shrink * flat**2))
+        return value, solved(total[1:] / n + shrink * flat, "T")
+
+    options = {"maxiter": MAX_ITERATIONS, "maxfun": 2 * MAX_ITERATIONS}
+    options |= dict(zip(("ftol", "gtol"), enough))
+    found = scipy.optimize.minimize(
+        objective, np.zeros(len(start)), jac=True, method="L-BFGS-B", options=options
+    )
+    flat, weight, bias = parameters(found.x)
+    loss = float(found.fun) - 0.5 * float(np.sum(shrink * flat**2))
+    return AffineFit(weight, bias, int(found.nfev), bool(found.success), loss)
+
+
+def _root(x: np.ndarray, weights: np.ndarray, penalty: Penalty) -> np.ndarray:
+    """The root of the Hessian's diagonal: in its units all directions are about equally steep."""
+    full = penalty.off_diagonal is not None
+    return np.sqrt(curvatures(x, weights, full) + penalty.each(x.shape[1]) + 1e-6)
+
+
+def _hessian_root(x: np.ndarray, fitted: AffineFit, penalty: Penalty) -> np.ndarray:
+    """Upper triangular R with RᵀR the Hessian at a fit to x."""
+    n, k = x.shape
+    full, shrink = penalty.off_diagonal is not None, penalty.each(k)
+    z = x @ fitted.weight.T + fitted.bias if full else x * fitted.weight + fitted.bias
+    p = np.exp(log_softmax(z))
+    hessian = np.empty((len(shrink), len(shrink)))
+    ones = np.concatenate([x, np.ones((n, 1))], axis=1)
+    # Where the weights and the bias of each class stand in the flat vector.
+    places = [[*range(i * k, (i + 1) * k), k * k + i] if full else [i, k + i] for i in range(k)]
+    for i in range(k):
+        for j in range(k):
+            c = (p[:, i] * ((i == j) - p[:, j]) / n)[:, None]
+            left, right = (ones, ones) if full else (ones[:, [i, k]], ones[:, [j, k]])
+            hessian[np.ix_(places[i], places[j])] = left.T @ (c * right)
+    # Adding a constant to all logits changes nothing: those directions get a little of their own.
+    ridge = 1e-8 * float(np.trace(hessian)) / len(shrink) + math.ulp(1.0)
+    hessian[np.diag_indices_from(hessian)] += shrink + ridge
+    return np.linalg.cholesky(hessian).T
 
 
 def curvatures(x: np.ndarray, weights: np.ndarray, full: bool) -> np.ndarray:

@@ -155,6 +155,9 @@ class Calibrator(BaseEstimator):
         """
         raise NotImplementedError
 
+    _fit_sums: ClassVar[Callable[..., dict[str, Any]] | None] = None
+    """`_fit` to data too many to hold, where a calibrator has one: see `calibrators.sums`."""
+
     def _log_proba(self, logits: Array) -> Array:
         """Log-probabilities (N, K) of float logits (N, K), in array API operations only."""
         raise NotImplementedError

@@ -9,9 +9,11 @@ import numpy as np
 
 from focalcal._arrays import Array, log_softmax
 from focalcal._checks import check_gamma
-from focalcal.calibrators._focal_nll import NllScores, gradient_search
+from focalcal.calibrators._focal_nll import FocalOptimum, NllScores, gradient_search, sums_search
 from focalcal.calibrators._grid import TopScores, grid_search, line_search
+from focalcal.calibrators._grid_sums import sums_grid
 from focalcal.calibrators.base import Calibrator, FitData, map_nll, softmax_nll
+from focalcal.calibrators.sums import SampledData
 from focalcal.calibrators.temperature import (
     check_objective,
     check_temperature,
@@ -142,9 +144,9 @@ class FocalTemperatureScaling(Calibrator):
         check_temperature(self.temperature_)
 
     def _fit(self, data: FitData) -> dict[str, Any]:
-        search = self.search or ("gradient" if self.objective == "nll" else "grid")
+        search = self._search()
         if search == "gradient":
-            return self._fit_gradient(data)
+            return self._nll_outcome(gradient_search(data, self.gamma_range))
         if self.objective == "nll":
             scores: TopScores = NllScores(data)
         else:
@@ -160,9 +162,26 @@ class FocalTemperatureScaling(Calibrator):
             outcome["after"] = scores.measured(self._log_proba)
         return outcome
 
-    def _fit_gradient(self, data: FitData) -> dict[str, Any]:
-        low, high = (float(g) for g in self.gamma_range)
-        best = gradient_search(data, (low, high))
+    def _search(self) -> str:
+        return self.search or ("gradient" if self.objective == "nll" else "grid")
+
+    def _fit_sums(self, data: SampledData) -> dict[str, Any]:
+        search = self._search()
+        if search == "gradient":
+            best, first = sums_search(data, self.gamma_range)
+            return self._nll_outcome(best) | first
+        if search == "line" or self.objective == "nll":
+            raise InputError(
+                "expected the search 'grid' by ECE, or 'gradient' by NLL, for a fit at scale, got "
+                f"search={self.search!r}, objective={self.objective!r}"
+            )
+        gammas = self._gammas()
+        temperatures = check_temperatures(self.temperatures, TEMPERATURES)
+        found, first = sums_grid(data, self.objective, self.bins, gammas, temperatures)
+        self.gamma_, self.temperature_ = found.gamma, found.temperature
+        return found.outcome(self.objective, gammas=gammas, temperatures=temperatures) | first
+
+    def _nll_outcome(self, best: FocalOptimum) -> dict[str, Any]:
         self.gamma_, self.temperature_ = best.gamma, best.temperature
         warnings = degenerate_notes(best.kind, best.temperature)
         if best.kind == "inner" and best.at_edge:

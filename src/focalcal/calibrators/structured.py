@@ -5,11 +5,21 @@ from __future__ import annotations
 import math
 from typing import Any, ClassVar
 
+import numpy as np
+from threadpoolctl import threadpool_limits
+
 from focalcal._arrays import Array, log_softmax
-from focalcal.calibrators._newton import fit_inverse_temperature
-from focalcal.calibrators._softmax_fit import Penalty, fit_affine
+from focalcal.calibrators._newton import Optimum, fit_inverse_temperature
+from focalcal.calibrators._softmax_fit import (
+    AffineFit,
+    Penalty,
+    fit_affine,
+    fit_affine_sums,
+    gradient_sums,
+)
 from focalcal.calibrators.affine import affine_outcome, apply_affine, check_penalty
 from focalcal.calibrators.base import Calibrator, FitData
+from focalcal.calibrators.sums import SampledData, sums_temperature
 from focalcal.calibrators.temperature import check_temperature, degenerate_notes, scaled
 
 DIAGONAL_SD = 0.1
@@ -53,19 +63,53 @@ class _StructuredScaling(Calibrator):
         logits, labels, weights = data.numpy()
         plain = fit_inverse_temperature(logits, labels, weights)
         self.temperature_ = 1.0 / plain.beta if plain.beta > 0 else math.inf
-        x = log_softmax(scaled(logits, self.temperature_))
+        x = _features(logits, self.temperature_)
         # Weights say how much data there is: doubling them all halves the shrinkage.
         n = float(data.n if data.weights is None else data.weights.sum())
         penalty = prior_penalty(n, data.n_classes, self.strength, self.full)
-        found = fit_affine(x, labels, weights, penalty)
+        return self._outcome(fit_affine(x, labels, weights, penalty), plain)
+
+    def _fit_sums(self, data: SampledData) -> dict[str, Any]:
+        plain, first = sums_temperature(data)
+        self.temperature_ = 1.0 / plain.beta if plain.beta > 0 else math.inf
+        logits, labels, _ = data.numpy()
+        penalty = prior_penalty(data.size, data.n_classes, self.strength, self.full)
+
+        def sums(weight: np.ndarray, bias: np.ndarray) -> np.ndarray:
+            settings = {"temperature": self.temperature_, "weight": weight, "bias": bias}
+            return data.total(affine_sums, **settings)
+
+        x = _features(logits, self.temperature_)
+        found = fit_affine_sums(x, labels, penalty, sums, data.size)
+        at_edge = plain.kind in ("chance", "separable")
+        return self._outcome(found, plain) | first | {"after": found.loss, "at_edge": at_edge}
+
+    def _outcome(self, found: AffineFit, plain: Optimum) -> dict[str, Any]:
         self.weight_, self.bias_ = found.weight, found.bias
         outcome = affine_outcome(found)
         notes = degenerate_notes(plain.kind, self.temperature_)
         return {**outcome, "warnings": (*notes, *outcome["warnings"])}
 
     def _log_proba(self, logits: Array) -> Array:
-        x = log_softmax(scaled(logits, self.temperature_))
+        x = _features(logits, self.temperature_)
         return log_softmax(apply_affine(x, self.weight_, self.bias_))
+
+
+def _features(logits: Array, temperature: float) -> Array:
+    return log_softmax(scaled(logits, temperature))
+
+
+def affine_sums(
+    logits: np.ndarray,
+    labels: np.ndarray,
+    temperature: float,
+    weight: np.ndarray,
+    bias: np.ndarray,
+) -> np.ndarray:
+    """`gradient_sums` of log softmax(z/T)."""
+    with threadpool_limits(1, "blas"):
+        x = _features(logits.astype(np.float64), temperature)
+        return gradient_sums(x, labels, np.ones(len(labels)), weight, bias)
 
 
 class StructuredVectorScaling(_StructuredScaling):

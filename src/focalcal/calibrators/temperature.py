@@ -10,8 +10,10 @@ import numpy as np
 
 from focalcal._arrays import Array, log_softmax, namespace
 from focalcal.calibrators._grid import TopScores, grid_search
-from focalcal.calibrators._newton import fit_inverse_temperature
+from focalcal.calibrators._grid_sums import sums_grid
+from focalcal.calibrators._newton import Optimum, fit_inverse_temperature
 from focalcal.calibrators.base import Calibrator, FitData
+from focalcal.calibrators.sums import SampledData, sums_temperature
 from focalcal.errors import InputError
 
 OBJECTIVES = ("nll", "ece", "adaptive_ece")
@@ -68,7 +70,8 @@ class TemperatureScaling(Calibrator):
 
     def _fit(self, data: FitData) -> dict[str, Any]:
         if self.objective == "nll":
-            return self._fit_nll(data)
+            best = fit_inverse_temperature(data.logits, data.labels, data.weights)
+            return self._nll_outcome(best)
         temperatures = check_temperatures(self.temperatures, TEMPERATURES)
         scores = TopScores(data, self.objective, self.bins)
         best = grid_search(scores, (0.0,), temperatures)
@@ -79,8 +82,16 @@ class TemperatureScaling(Calibrator):
             "after": scores.measured(self._log_proba),
         }
 
-    def _fit_nll(self, data: FitData) -> dict[str, Any]:
-        best = fit_inverse_temperature(data.logits, data.labels, data.weights)
+    def _fit_sums(self, data: SampledData) -> dict[str, Any]:
+        if self.objective == "nll":
+            best, first = sums_temperature(data)
+            return self._nll_outcome(best) | first
+        temperatures = check_temperatures(self.temperatures, TEMPERATURES)
+        found, first = sums_grid(data, self.objective, self.bins, np.zeros(1), temperatures)
+        self.temperature_ = found.temperature
+        return found.outcome(self.objective, temperatures=temperatures) | first
+
+    def _nll_outcome(self, best: Optimum) -> dict[str, Any]:
         self.temperature_ = 1.0 / best.beta if best.beta > 0 else math.inf
         warnings = degenerate_notes(best.kind, self.temperature_)
         if not best.converged:

@@ -59,6 +59,10 @@ def test_metrics_of_tokens(tokens):
     assert set(found) == {"accuracy", "nll", "brier", "ece", "adaptive_ece"}
 
 
+def test_the_log_loss_of_finite_logits_is_finite():
+    assert compute_metrics((np.array([[1000.0, 0.0]]), np.array([1])))["nll"] == 1000
+
+
 def test_what_does_not_fit_is_refused():
     with pytest.raises(InputError, match="reduction 'mean', got 'sum'"):
         compute_loss_func(FocalLoss(1.0, reduction="sum"))

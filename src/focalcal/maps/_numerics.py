@@ -73,6 +73,22 @@ def detach(x: Array) -> Array:
     return x.detach() if is_torch(x) else x
 
 
+def through_logs(log_map: Callable[[Array, float], Array], p: Array, gamma: float) -> Array:
+    """exp(log_map(log p, γ)) of rows of probabilities; exact zeros stay zeros."""
+    # At zero the gradient of the logarithm, 1/TINY, cancels against TINY from the exponential.
+    out = namespace(p).exp(log_map(safe_log(p), gamma))
+    out = out - detach(out) * (detach(p) == 0)
+    # For γ < 0 the stand-in for a zero takes visible mass from a class that is certain.
+    return out / namespace(p).sum(out, axis=-1, keepdims=True)
+
+
+def not_above(values: Array, top: Array, tied: Array) -> Array:
+    """`values` moved to at most the top class's value, and ties onto it; gradients are kept."""
+    xp = namespace(values)
+    missing = detach(top) - detach(values)
+    return values + xp.where(tied | (missing < 0), missing, xp.zeros_like(missing))
+
+
 def log_deficit(s: Array) -> Array:
     """t(s) = 1 − log1p(s)/s for s ≥ 0, relatively exact down to t(0) = 0.
 

@@ -17,7 +17,9 @@ from focalcal.maps._numerics import (
     detach,
     elementwise,
     log_deficit,
+    not_above,
     safe_log,
+    through_logs,
 )
 
 FAR = -1e12
@@ -57,7 +59,7 @@ def focal_map(p: Any, gamma: float) -> Array:
     Charoenphakdee et al., CVPR 2021, Eq. 10; Komisarenko and Kull, ECAI 2024, Prop. 4.
     """
     gamma = check_gamma(gamma)
-    return by_rows(lambda rows: _map_rows(rows, gamma), as_classes(p, "p"))
+    return by_rows(lambda rows: through_logs(_log_map_rows, rows, gamma), as_classes(p, "p"))
 
 
 def binary_focal_map(logit: Any, gamma: float) -> Array:
@@ -161,24 +163,7 @@ def _log_map_rows(z: Array, gamma: float) -> Array:
     weight = xp.exp(second_to_top)
     log_norm = xp.log1p(weight * xp.sum(xp.exp(below_second), axis=-1, keepdims=True))
     others = below_second + (second_to_top - log_norm)
-    return xp.where(is_top, -log_norm, _not_above(others, -log_norm, z == z_top))
-
-
-def _not_above(values: Array, top: Array, tied: Array) -> Array:
-    """`values` moved to at most the top class's value, and ties onto it; gradients are kept."""
-    xp = namespace(values)
-    missing = detach(top) - detach(values)
-    return values + xp.where(tied | (missing < 0), missing, xp.zeros_like(missing))
-
-
-def _map_rows(p: Array, gamma: float) -> Array:
-    xp = namespace(p)
-    zero = detach(p) == 0
-    # At zero the gradient of the logarithm, 1/TINY, cancels against TINY from the exponential.
-    out = xp.exp(_log_map_rows(safe_log(p), gamma))
-    out = out - detach(out) * zero
-    # For γ < 0 the stand-in for a zero takes visible mass from a class that is certain.
-    return out if gamma >= 0 else out / xp.sum(out, axis=-1, keepdims=True)
+    return xp.where(is_top, -log_norm, not_above(others, -log_norm, z == z_top))
 
 
 def _log_one_plus_gamma_r(odds: Array, gamma: float) -> Array:

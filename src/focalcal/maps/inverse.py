@@ -9,7 +9,14 @@ from typing import Any
 from focalcal._arrays import Array, is_torch, log_softmax, logsumexp, namespace
 from focalcal._checks import check_gamma
 from focalcal.errors import InputError
-from focalcal.maps._numerics import as_classes, by_rows, detach, log_deficit, safe_log
+from focalcal.maps._numerics import (
+    as_classes,
+    by_rows,
+    log_deficit,
+    not_above,
+    safe_log,
+    through_logs,
+)
 from focalcal.maps.focal import FAR
 from focalcal.maps.temperature import quick_temperature
 
@@ -34,7 +41,7 @@ def inverse_focal_map(p: Any, gamma: float) -> Array:
     Charoenphakdee et al., CVPR 2021, Theorem 11; Mukhoti et al., 2020, Fig. 7.
     """
     gamma = check_gamma(gamma)
-    return by_rows(lambda rows: _inverse_rows(rows, gamma), as_classes(p, "p"))
+    return by_rows(lambda rows: through_logs(_inverse_log_rows, rows, gamma), as_classes(p, "p"))
 
 
 def inverse_focal_log_map(logits: Any, gamma: float) -> Array:
@@ -82,14 +89,6 @@ def properized_focal_loss(p: Any, y: Any, gamma: float) -> Array:
     return xp.astype(xp.exp((1 + gamma) * of_others) * ratio, p.dtype)
 
 
-def _inverse_rows(p: Array, gamma: float) -> Array:
-    xp = namespace(p)
-    zero = detach(p) == 0
-    out = xp.exp(_inverse_log_rows(safe_log(p), gamma))
-    out = out - detach(out) * zero
-    return out / xp.sum(out, axis=-1, keepdims=True)
-
-
 def _inverse_log_rows(z: Array, gamma: float) -> Array:
     if gamma == 0:
         return log_softmax(z)
@@ -134,7 +133,8 @@ def _solve(z: Array, gamma: float) -> Array:
         size = xp.max(xp.abs(xp.where(is_top, 0.0, step)) / (1 + xp.abs(u)))
         if not bool(size > tolerance):
             break
-    return _with_top(u, is_top, log_ratio == 0)
+    top = xp.log1p(-xp.sum(xp.where(is_top, 0.0, xp.exp(u)), axis=-1, keepdims=True))
+    return xp.where(is_top, top, not_above(u, top, log_ratio == 0))
 
 
 def _bounded(step: Array, u: Array, gamma: float) -> Array:
@@ -175,14 +175,6 @@ class _Linearisation:
 def _slope(q: Array, w: Array, factor: Array, gamma: float) -> Array:
     """(1−q)·d log h/d log q = [w + γq(2 + (γ−1)r)]/(1 + γr), w = 1 − q, factor = 1 + γr."""
     return (w + gamma * q * 2 + (gamma - 1) * q * (factor - 1)) / factor
-
-
-def _with_top(u: Array, is_top: Array, tied: Array) -> Array:
-    """log q of all classes: the top one is log(1 − Σ others), and rounding puts none above it."""
-    xp = namespace(u)
-    w = xp.sum(xp.where(is_top, 0.0, xp.exp(u)), axis=-1, keepdims=True)
-    top = xp.log1p(-w)
-    return xp.where(is_top | tied, top, xp.minimum(u, top))
 
 
 @cache

@@ -11,21 +11,30 @@ import pytest
 from typer.testing import CliRunner
 
 from focalcal.cli import app
+from focalcal_papers.recipes import FOLDER
 
 pytest.importorskip("torch")
 
 ROOT = Path(__file__).parents[2]
-RECIPES = ROOT / "papers" / "recipes"
-LINES = (RECIPES / "README.md").read_text("utf-8").splitlines()
-COMMANDS = [line for line in LINES if line.startswith("focalcal train papers/")]
+LINES = (ROOT / "papers" / "recipes" / "README.md").read_text("utf-8").splitlines()
+COMMANDS = [line for line in LINES if line.startswith("focalcal train ")]
 
 
-@pytest.mark.parametrize("path", sorted(RECIPES.glob("*.toml")), ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.toml")), ids=lambda p: p.stem)
 def test_recipes_load_and_are_listed(path):
     from focalcal_papers.training import TrainConfig
 
     TrainConfig.load(path)
     assert any(path.name in line for line in LINES if line.startswith("| ")), path.name
+
+
+def test_a_recipe_by_name_or_by_path(monkeypatch, tmp_path):
+    (named,) = _started(monkeypatch, "focalcal train fashion-mnist-mlp --loss ce")
+    copy = tmp_path / "own.toml"
+    copy.write_text((FOLDER / "fashion-mnist-mlp.toml").read_text("utf-8"), "utf-8")
+    (own,) = _started(monkeypatch, f"focalcal train {copy} --loss ce")
+    assert named == own
+    assert (named.dataset, named.loss) == ("fashion_mnist", "ce")
 
 
 def _started(monkeypatch, command):

@@ -27,7 +27,10 @@ def register(app: typer.Typer) -> None:
 
 def train(
     recipes: Annotated[
-        list[Path] | None, typer.Argument(metavar="[RECIPE.toml]...", show_default=False)
+        list[Path] | None,
+        typer.Argument(
+            metavar="[RECIPE]...", help="TOML files, or names of recipes.", show_default=False
+        ),
     ] = None,
     dataset: Annotated[str | None, typer.Option(help="Data set, e.g. cifar10.")] = None,
     model: Annotated[str | None, typer.Option(help="Network, e.g. resnet18.")] = None,
@@ -137,10 +140,19 @@ def _configs(recipes: list[Path], changes: dict[str, Any]) -> dict[str, TrainCon
             raise InputError("expected a RECIPE.toml, or --dataset and --model; got neither")
         config = merge({})
         return {f"{config.dataset}-{config.model}-{config.loss}-{config.seed}": config}
-    configs = {path.stem: merge(TrainConfig.load(path).to_dict()) for path in recipes}
+    paths = [path if path.is_file() else _named(path) for path in recipes]
+    configs = {path.stem: merge(TrainConfig.load(path).to_dict()) for path in paths}
     if len(configs) < len(recipes):
         raise InputError("expected recipes with different names: each names its run folder")
     return configs
+
+
+def _named(path: Path) -> Path:
+    """The recipe of this package with that name, if there is one."""
+    from focalcal_papers.recipes import FOLDER
+
+    found = FOLDER / f"{path}.toml"
+    return found if found.is_file() else path
 
 
 def _varied(configs: dict[str, TrainConfig], vary: list[str]) -> dict[str, TrainConfig]:

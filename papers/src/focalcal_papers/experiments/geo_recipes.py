@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from focalcal_papers.experiments.settings import BASES, SMOKE, Settings
+from focalcal_papers.recipes import recipe
 
 GAMMAS = (0, 1, 3, 5, 10)
 NETWORKS: dict[str, Settings] = {
@@ -44,26 +45,18 @@ def gamma_recipes(
 
 def tau_recipes(scale: str) -> dict[str, Settings]:
     """The perceptron of Figure 4 with penalties of several strengths."""
-    base = SMOKE | {"epochs": 5, "optimizer": "sgd", "momentum": 0.9}
-    rates, taus = (0.02, 0.05), (0.0, 0.01, 0.1)
-    if scale != "smoke":
-        base = BASES[scale] | {
-            "model": "mlp",
-            "model_settings": {"hidden": 100},
-            "augment": "none",
-            "weight_decay": 0.0,
-            "schedule": "constant",
-            "reduction": "mean",
-            "clip_norm": 0.0,
-            "precision": "float32",
-            "epochs": 10 if scale == "lite" else 30,
-        }
+    if scale == "smoke":
+        base = SMOKE | {"epochs": 5, "optimizer": "sgd", "momentum": 0.9}
+        rates, taus = (0.02, 0.05), (0.0, 0.01, 0.1)
+    else:
+        base = recipe("mlp-curvature") | {"trace_every": 5}
         # The trace of this network is about 2,000: from τ = .01 on training fails or diverges.
         rates, taus = (0.003, 0.01, 0.03), (0.0, 1e-4, 3e-4, 1e-3)
-        rates = rates[:2] if scale == "lite" else rates
+    if scale == "lite":
+        base, rates = base | {"epochs": 10}, rates[:2]
+    penalty = base | {"loss": "ce+curvature"}
     return {
-        f"lr{rate:g}-tau{tau:g}": base
-        | {"lr": rate, "loss": "ce+curvature", "loss_settings": {"tau": tau, "probes": 1}}
+        f"lr{rate:g}-tau{tau:g}": penalty | {"lr": rate, "loss_settings": {"tau": tau, "probes": 1}}
         for rate in rates
         for tau in taus
     }

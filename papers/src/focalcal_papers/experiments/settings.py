@@ -6,13 +6,11 @@ from collections.abc import Iterable
 from typing import Any
 
 from focalcal_papers.experiments.runs import IMAGES, TEXT, TEXT_STRENGTH
+from focalcal_papers.recipes import recipe
 
 Settings = dict[str, Any]
 
-PLAIN: Settings = {"schedule": "constant", "reduction": "mean", "clip_norm": 0.0}
-"""What everything but images has: one rate, the mean loss, no clipping."""
-
-SMOKE: Settings = PLAIN | {
+SMOKE: Settings = {
     "dataset": "blobs",
     "model": "mlp",
     "data_settings": {
@@ -24,6 +22,9 @@ SMOKE: Settings = PLAIN | {
         "spread": 1.5,
     },
     "model_settings": {"hidden": 64},
+    "schedule": "constant",
+    "reduction": "mean",
+    "clip_norm": 0.0,
     "epochs": 20,
     "batch_size": 64,
     "augment": "none",
@@ -35,45 +36,13 @@ SMOKE: Settings = PLAIN | {
 }
 """Seconds on a CPU: a small perceptron that over-fits Gaussian clusters."""
 
-PUBLISHED: Settings = {
-    "dataset": "cifar10",
-    "model": "resnet50",
-    "epochs": 350,
-    "precision": "bf16",
-    "trace_every": 5,
-    "checkpoint_every": 25,
-}
-"""IE's CIFAR recipe (the rest are the defaults of `TrainConfig`): summed loss clipped at 2."""
-
+PUBLISHED: Settings = recipe("cifar10-resnet50")
+"""IE's CIFAR recipe: summed loss clipped at 2."""
 LITE: Settings = PUBLISHED | {"model": "resnet18", "epochs": 30, "checkpoint_every": 10}
 """Minutes on one GPU: a smaller network for fewer epochs, marked in every table."""
-
-TINY: Settings = PUBLISHED | {
-    "dataset": "tiny_imagenet",
-    "epochs": 100,
-    "batch_size": 64,
-    "drops": [40, 60],
-    "drops_of": 100,
-}
-WORDS: Settings = PLAIN | {"data_settings": {"vectors": "glove.6B.100d.txt"}, "select": "best"}
-NEWSGROUPS: Settings = WORDS | {
-    "dataset": "20newsgroups",
-    "model": "text_cnn",
-    "epochs": 50,
-    "optimizer": "adam",
-    "lr": 1e-3,
-    "weight_decay": 0.0,
-    "eval_batch_size": 200,
-}
-SST: Settings = WORDS | {
-    "dataset": "sst",
-    "model": "tree_lstm",
-    "epochs": 25,
-    "batch_size": 25,
-    "optimizer": "adagrad",
-    "lr": 0.05,
-    "weight_decay": 1e-4,
-}
+TINY: Settings = recipe("tiny-imagenet-resnet50")
+NEWSGROUPS: Settings = recipe("20newsgroups-cnn")
+SST: Settings = recipe("sst-tree-lstm")
 WHOLE_EPOCHS = 100
 """From this many epochs a run on images is compared with the papers'."""
 SAME_LOSS = {"flsd-53": "fla-53"}

@@ -324,18 +324,15 @@ def _curvature_falls(runs: Sequence[Run], store: Store) -> Claim:
     y = [float(np.mean([_trace(r) for r in by_gamma[g]])) for g in x]
     text = ", ".join(f"γ = {g:g}: {t:,.0f} (n = {len(by_gamma[g])})" for g, t in zip(x, y))
     falls = len(x) > 2 and y[0] == max(y) and rank_correlation(x, y) < -0.8
-    panels = ()
-    if x:
-        error = np.array([np.mean([100 * r.before["ece"].value for r in by_gamma[g]]) for g in x])
-        panels = (
-            Curves(
-                "GEO: ResNet-18",
-                "γ",
-                "trace of the Hessian",
-                (Curve("", np.array(x), np.array(y)),),
-            ),
-            Curves("its calibration", "γ", "ECE %", (Curve("", np.array(x), error),)),
+    error = [float(np.mean([100 * r.before["ece"].value for r in by_gamma[g]])) for g in x]
+    panels = tuple(
+        Curves(title, "γ", unit, (Curve("", np.array(x), np.array(values)),))
+        for title, unit, values in (
+            ("GEO: ResNet-18", "trace of the Hessian", y),
+            ("its calibration", "ECE %", error),
         )
+        if x
+    )
     return Claim(
         "GEO",
         "focal loss lowers the curvature of the loss surface",

@@ -21,6 +21,11 @@ from focalcal_papers.figures import cpe as figures
 EXPERIMENTS = Experiments()
 
 
+def optimal_prediction(gamma: float) -> float:
+    """The prediction for class 1 that minimises the focal risk at p = (.9, .1)."""
+    return float(inverse_focal_map([0.9, 0.1], float(gamma))[0])
+
+
 @EXPERIMENTS.declare(
     "cpe/minimizers",
     "Focal-risk minimiser for p = (.9, .1)",
@@ -29,12 +34,7 @@ EXPERIMENTS = Experiments()
 def _minimizers(material: Material) -> Analysis:
     printed = {1: 0.78, 3: 0.65, 5: 0.60}
     findings = [
-        Finding(
-            f"q* for p = (.9, .1), γ = {g}",
-            float(inverse_focal_map([0.9, 0.1], float(g))[0]),
-            v,
-            tolerance=0.005,
-        )
+        Finding(f"q* for p = (.9, .1), γ = {g}", optimal_prediction(g), v, tolerance=0.005)
         for g, v in printed.items()
     ]
     table = figures.minimiser_table()
@@ -56,18 +56,13 @@ def _many_classes(material: Material) -> Analysis:
     def top(p: float, k: int, gamma: float) -> float:
         return float(inverse_focal_map(figures.uniform_rest(np.array([p]), k), gamma)[0, 0])
 
-    findings = (
-        Finding(
-            "q_max, K = 1000, γ = 3, p_max = .05", top(0.05, 1000, 3.0), 0.0622, tolerance=5e-5
-        ),
-        Finding("q, K = 2, γ = 2, p = .8", top(0.8, 2, 2.0), 0.6266, tolerance=5e-5),
-        Finding(
-            "Ψ of q_max = .1451, K = 1000, γ = 3",
-            float(focal_map(figures.uniform_rest(np.array([0.1451]), 1000), 3.0)[0, 0]),
-            0.1221,
-            tolerance=5e-5,
-        ),
-    )
+    mapped = float(focal_map(figures.uniform_rest(np.array([0.1451]), 1000), 3.0)[0, 0])
+    checked = {
+        "q_max, K = 1000, γ = 3, p_max = .05": (top(0.05, 1000, 3.0), 0.0622),
+        "q, K = 2, γ = 2, p = .8": (top(0.8, 2, 2.0), 0.6266),
+        "Ψ of q_max = .1451, K = 1000, γ = 3": (mapped, 0.1221),
+    }
+    findings = tuple(Finding(what, *values, tolerance=5e-5) for what, values in checked.items())
     text = (
         "With two classes focal loss is under-confident everywhere; with many it is over-confident "
         "where the largest probability is small."

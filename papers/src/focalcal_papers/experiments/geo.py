@@ -117,17 +117,12 @@ def _by_length(material: Material) -> list[tuple[int, Material]]:
     "the gradient stays away from 0 at p → 1 unless γ > ½",
 )
 def _fig1(material: Material) -> Analysis:
+    plain, focal = (logit_curvature(0.27, gamma) for gamma in (0.0, 3.0))
+    slope = float(focal_loss_derivative(1 - 1e-9, 0.25))
     findings = (
-        Finding(
-            "d²FL/ds² at p = .27, cross-entropy", logit_curvature(0.27, 0.0), 0.197, tolerance=5e-4
-        ),
-        Finding("d²FL/ds² at p = .27, γ = 3", logit_curvature(0.27, 3.0), 0.570, tolerance=5e-4),
-        Finding(
-            "dFL/dp at p = 1 − 1e-9, γ = .25",
-            float(focal_loss_derivative(1 - 1e-9, 0.25)),
-            0.0,
-            tolerance=0.01,
-        ),
+        Finding("d²FL/ds² at p = .27, cross-entropy", plain, 0.197, tolerance=5e-4),
+        Finding("d²FL/ds² at p = .27, γ = 3", focal, 0.570, tolerance=5e-4),
+        Finding("dFL/dp at p = 1 − 1e-9, γ = .25", slope, 0.0, tolerance=0.01),
     )
     text = (
         "dFL/dp → 0 as p → 1 for every γ > 0, so the advice γ > ½ does not follow; curvature rises "
@@ -143,12 +138,11 @@ def _falls(points: dict[str, list[CurvaturePoint]]) -> str:
             continue
         first, last = found[0], found[-1]
         change = "falls" if last.high < first.low else "rises" if last.low > first.high else "stays"
+        tops = ", ".join(f"{p.top:.3g}" for p in found)
         parts.append(
             f"{name}: {change}, {first.trace:.3g} at γ = {first.x:g} to {last.trace:.3g} "
-            f"at γ = {last.x:g}"
+            f"at γ = {last.x:g}, λ max {tops} in the order of γ"
         )
-        tops = ", ".join(f"{p.top:.3g}" for p in found)
-        parts[-1] += f", λ max {tops} in the order of γ"
     text = "Trace of the cross-entropy Hessian on test data. "
     return text + ("; ".join(parts) or "One γ only, so whether it falls stays open here") + "."
 

@@ -9,9 +9,10 @@ from typing import Any
 from scipy.special import softmax
 
 from focalcal.bins import Bins
-from focalcal.maps import gamma_for_probability, inverse_focal_map
+from focalcal.maps import gamma_for_probability
 from focalcal.metrics import reliability
 from focalcal_papers.experiments.base import Analyse, Analysis, Experiments, Finding, Material
+from focalcal_papers.experiments.cpe import optimal_prediction
 from focalcal_papers.experiments.ie_grid import seeds
 from focalcal_papers.experiments.runs import Run
 from focalcal_papers.experiments.settings import BASES, Settings, is_published, with_losses
@@ -102,12 +103,9 @@ def _fig2(material: Material) -> Analysis:
     bins = run.snapshot_bins()
     if not bins:
         return _fig2_traces(run)
+    what = f"mean training confidence, epoch {{}}, {run.label}"
     findings = tuple(
-        Finding(
-            f"mean training confidence, epoch {epoch}, {run.label}",
-            float(b.confidence_sums.sum() / b.total),
-            n=int(b.total),
-        )
+        Finding(what.format(epoch), float(b.confidence_sums.sum() / b.total), n=int(b.total))
         for epoch, b in bins.items()
     )
     text = f"Mean training confidence goes from {findings[0].ours:.3f} to {findings[-1].ours:.3f}."
@@ -158,16 +156,16 @@ def _fig3(material: Material) -> Analysis:
     findings += [
         Finding(f"norm of the last layer, {runs[k].label}", v) for k, v in norms.items() if v
     ]
-    parts = []
-    for name, unit in (("nll", "NLL"), ("entropy_wrong", "entropy when wrong")):
-        parts.append(
-            f"{unit}: " + ", ".join(f"{k} {r.evaluation[name].value:.3f}" for k, r in runs.items())
-        )
-    parts.append(
-        "norm of the last layer: " + ", ".join(f"{k} {v:.2f}" for k, v in norms.items() if v)
+    cost, entropy = (
+        ", ".join(f"{k} {r.evaluation[name].value:.3f}" for k, r in runs.items())
+        for name in ("nll", "entropy_wrong")
     )
-    text = "At the end, on the test set. " + "; ".join(parts) + "." + _absent(FIXED, runs)
-    text += seeds(material.runs)
+    last = ", ".join(f"{k} {v:.2f}" for k, v in norms.items() if v)
+    text = (
+        f"At the end, on the test set. NLL: {cost}; entropy when wrong: {entropy}; norm of the "
+        f"last layer: {last}."
+    )
+    text += _absent(FIXED, runs) + seeds(material.runs)
     panels = figures.figure3({k: r.rows for k, r in runs.items()})
     return Analysis(tuple(findings), text, tuple(panels))
 
@@ -263,12 +261,7 @@ def _fig6(material: Material) -> Analysis:
 def _fig7(material: Material) -> Analysis:
     checked = {1: 0.7744, 3: 0.6471, 5: 0.5974}
     findings = tuple(
-        Finding(
-            f"optimal q for p = .9, γ = {g}",
-            float(inverse_focal_map([0.9, 0.1], float(g))[0]),
-            v,
-            tolerance=5e-5,
-        )
+        Finding(f"optimal q for p = .9, γ = {g}", optimal_prediction(g), v, tolerance=5e-5)
         for g, v in checked.items()
     )
     text = "For two classes the minimiser is closer to ½ than the truth, the more so the larger γ."

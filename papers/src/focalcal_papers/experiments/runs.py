@@ -164,33 +164,28 @@ class Run:
     @classmethod
     def from_folder(cls, path: Path, data: Path | None = None) -> Run:
         """Read a finished run folder of `focalcal train`."""
-        path = Path(path)
-        for name in ("config.toml", "status.json", "provenance.json"):
-            if not (path / name).is_file():
-                raise FileFormatError(
-                    f"expected a run folder with {name}, got {path}; make one with: focalcal train"
-                )
-        status = json.loads((path / "status.json").read_text("utf-8"))
+        from focalcal_papers.training import RunFolder
+
+        folder = RunFolder.open(path)
+        path, status = folder.path, folder.status
         if status["state"] != "finished":
             raise FileFormatError(
                 f"expected a finished run, got one that is {status['state']} at epoch "
                 f"{status.get('epoch')} in {path}; continue it with: focalcal train"
             )
-        test = Predictions.load(path / "predictions" / "test.npz")
-        rows = (path / "metrics.jsonl").read_text("utf-8").splitlines()
+        test = Predictions.load(folder.predictions("test"))
         beside = {
             name: json.loads((path / f"{name}.json").read_text("utf-8"))
             for name in ("curvature", "shift")
             if (path / f"{name}.json").is_file()
         }
-        origin = json.loads((path / "provenance.json").read_text("utf-8"))
-        origin = {k: v for k, v in origin.items() if k != "data_dir"}
+        origin = {k: v for k, v in folder.provenance.items() if k != "data_dir"}
         return cls(
             name=path.name,
             settings=test.provenance["config"],
-            calibration=Predictions.load(path / "predictions" / "calibration.npz"),
+            calibration=Predictions.load(folder.predictions("calibration")),
             test=test,
-            rows=[json.loads(row) for row in rows],
+            rows=folder.metrics(),
             snapshots={
                 int(p.stem.rsplit("-", 1)[1]): read_table(p)[0]
                 for p in sorted((path / "snapshots").glob("epoch-*.npz"))

@@ -101,7 +101,6 @@ class Store:
         curvature = record["curvature"]
         if curvature is None and beside.is_file():
             curvature = json.loads(beside.read_text("utf-8"))
-        origin = record["provenance"]
         return Run(
             path.stem,
             record["recipe"],
@@ -113,7 +112,7 @@ class Store:
             },
             curvature=curvature,
             shift=record.get("shift"),
-            provenance=origin,
+            provenance=record["provenance"],
             kept={k: record[k] for k in ("temperature", "before", "after", "n")},
         )
 

@@ -166,7 +166,11 @@ def bin_index(x: Array, edges: Any) -> Array:
     >>> bin_index(np.array([0.0, 0.5, 0.51, 1.0]), [0.0, 0.5, 1.0])
     array([0, 0, 1, 1])
     """
-    inner = np.ascontiguousarray(to_numpy(edges), dtype=np.float64)[1:-1]
+    return bin_between(x, np.asarray(to_numpy(edges), dtype=np.float64)[1:-1])
+
+
+def bin_between(x: Array, inner: Array) -> Array:
+    """`bin_index` by the inner edges (M−1,), which may be a tensor on the device of `x`."""
     if is_torch(x):
         import torch
 

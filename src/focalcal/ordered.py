@@ -53,7 +53,7 @@ class Ordered:
     def cells(self) -> Bins:
         """The groups in the cells of `fine_edges`."""
         edges = fine_edges()
-        at = np.searchsorted(edges[1:-1], self.confidence)
+        at = bin_index(self.confidence, edges)
         sums = self.weights, self.weights * self.confidence, self.hits
         return Bins(edges, *(np.bincount(at, weights=v, minlength=len(edges) - 1) for v in sums))
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -193,3 +195,56 @@ def test_damaged_json_is_refused(edit, message):
     state = json.loads(stats_of(np.array([0, 1]), np.array([[0.6, 0.4], [0.3, 0.7]])).to_json())
     with pytest.raises(FileFormatError, match=message):
         CalibrationStats.from_json(edit(state))
+
+
+HERE = Path(__file__).parent
+OLD_PROBS = np.array(
+    [
+        [0.7, 0.2, 0.1],
+        [0.1, 0.8, 0.1],
+        [0.25, 0.25, 0.5],
+        [0.05, 0.0, 0.95],
+        [0.34, 0.33, 0.33],
+        [0.995, 0.004, 0.001],
+        [0.6, 0.3, 0.1],
+        [0.2, 0.3, 0.5],
+    ]
+)
+OLD_LABELS, OLD_WEIGHTS = [0, 1, 0, 1, 2, 0, 0, 2], [1.0, 2.0, 1.0, 1.0, 0.5, 3.0, 1.0, 1.0]
+OLD_FORECASTS, OLD_EVENTS = [0.9, 0.2, 0.65, 0.4, 1.0, 0.5], [1, 0, 1, 1, 1, 0]
+
+
+def written_by_0_1(name):
+    """What version 0.1 wrote for the samples above."""
+    return gzip.decompress((HERE / f"stats_0_1_{name}.json.gz").read_bytes()).decode()
+
+
+def test_files_of_version_0_1():
+    old = CalibrationStats.from_json(written_by_0_1("classes"))
+    new = CalibrationStats(3, bins=5).update(OLD_LABELS, OLD_PROBS, OLD_WEIGHTS)
+    assert (old.n, old.bins, old.kind) == (8, 5, "classes")
+    expected = new.compute().metrics
+    for name, found in old.compute().metrics.items():
+        assert found.value == pytest.approx(expected[name].value, rel=1e-12, nan_ok=True), name
+    again = CalibrationStats.from_json(old.merge(new).to_json())
+    assert again.n == 16
+    assert again.compute()["ece"].value == pytest.approx(expected["ece"].value)
+
+
+def test_forecasts_of_version_0_1():
+    """One column was the forecast of an event; how its losses split by the event is unknown."""
+    old = CalibrationStats.from_json(written_by_0_1("event"))
+    new = CalibrationStats(1, bins=5, kind="event").update(OLD_EVENTS, confidence=OLD_FORECASTS)
+    assert (old.n, old.kind) == (6, "event")
+    expected = new.compute().metrics
+    found = old.compute().metrics
+    for name in ("accuracy", "nll", "brier", "ece", "mce", "confidence_gap", "adaptive_ece"):
+        assert found[name].value == pytest.approx(expected[name].value, rel=1e-12), name
+
+
+@pytest.mark.parametrize("missing", ["right", "nll_wrong"])
+def test_damaged_files_of_version_0_1(missing):
+    state = json.loads(written_by_0_1("classes"))
+    del state["sums"][missing]
+    with pytest.raises(FileFormatError, match=f"version 1: '{missing}'"):
+        CalibrationStats.from_json(json.dumps(state))

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from focalcal.bins import bin_samples, check_bins, equal_mass_edges
+from focalcal.bins import bin_between, bin_samples, check_bins, equal_mass_edges
 from focalcal.errors import InputError
 from focalcal.losses._base import Loss
 from focalcal.losses._distributed import gather_rows
@@ -63,7 +63,7 @@ class AdaFocalLoss(Loss):
 
     def _value(self, ce: Tensor) -> Tensor:
         p = torch.exp(-ce)
-        gamma = self.gammas[torch.bucketize(p.detach().float(), self.edges)].to(ce.dtype)
+        gamma = self.gammas[bin_between(p.detach().float(), self.edges)].to(ce.dtype)
         inverse = (1 + p) ** (-gamma).clamp(min=0) * ce
         return torch.where(gamma >= 0, focal_value(ce, gamma.clamp(min=0)), inverse)
 

@@ -1,8 +1,8 @@
-"""Binary calibrators for any number of classes: one-vs-rest, top-label, or plainly binary.
+"""Binary calibrators for any number of classes: one-vs-rest, top-label, or binary.
 
-A subclass maps log-odds to log-odds, column by column; here logits become columns of log-odds and
-calibrated columns become log-probabilities again. Log-odds never saturate, so neither step needs a
-clip: s = log p − log(1 − p) is finite for every finite logit.
+A subclass maps log-odds to log-odds, column by column. Here logits become columns of log-odds, and
+calibrated columns become log-probabilities. The log-odds s = log p − log(1 − p) are finite for
+every finite logit, so nothing is clipped.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ KEEP_ARGMAX = 1e-5
 class Column:
     """One binary problem: log-odds (N,), 0/1 outcomes (N,), weights (N,) > 0.
 
-    `prior` is the smoothed share of ones, strictly inside (0, 1): where data are silent it is
-    the guess, and with K classes the priors sum to one, so floors made from it never add up.
+    `prior` is the smoothed share of ones, strictly inside (0, 1): the estimate where there are no
+    data. The priors of K classes sum to one, so the floors made from them sum to less.
     """
 
     log_odds: np.ndarray
@@ -40,7 +40,7 @@ class Column:
 
     @property
     def floor(self) -> float:
-        """The smallest probability N samples support: one more sample of `prior` ones."""
+        """The lowest smoothed share of ones: none among N samples and one of `prior` ones."""
         return self.prior / (self.weights.sum() + 1)
 
     @property
@@ -49,7 +49,7 @@ class Column:
 
     @property
     def balanced(self) -> np.ndarray:
-        """Weights (N,) with which ones and zeros count alike in all."""
+        """Weights (N,) that give ones and zeros the same total."""
         share = float(self.weights @ self.hits / self.weights.sum())
         if not 0 < share < 1:
             return self.weights
@@ -64,12 +64,12 @@ class _AccuracyKept:
 
 
 class ColumnCalibrator(Calibrator):
-    """Base of calibrators of one log-odds at a time.
+    """Base class of calibrators that map one column of log-odds at a time.
 
-    mode "ovr": each class against the rest, then rows are normalised; the predicted class may
-    change. mode "top-label": one map for the confidence of the predicted class; the other classes
-    share the rest in their old proportions, and the top class stays on top. Two classes in "ovr"
-    mode are one binary problem on s = z₁ − z₀.
+    mode: "ovr" calibrates each class against the rest and normalises the rows, so the predicted
+    class may change; "top-label" calibrates the confidence of the predicted class, which stays on
+    top, and scales the other classes in proportion. Two classes in "ovr" mode are one binary
+    problem on s = z₁ − z₀.
     """
 
     preserves_accuracy: ClassVar[bool] = _AccuracyKept()
@@ -99,7 +99,7 @@ class ColumnCalibrator(Calibrator):
     def _fit(self, data: FitData) -> dict[str, Any]:
         logits, labels, weights = data.numpy()
         if data.weights is not None:
-            # Not of mean 1: floors and smoothing count samples, and weight 2 is two samples.
+            # Not scaled to mean 1: floors and smoothing count samples, and weight 2 is two samples.
             weights = to_numpy(data.weights).astype(np.float64)
             used = weights > 0
             logits, labels, weights = logits[used], labels[used], weights[used]
@@ -172,9 +172,9 @@ def softplus(x: Array) -> Array:
 
 
 def one_vs_rest_log_odds(logits: Array) -> Array:
-    """log p − log(1 − p) of every class, exact for the top class too.
+    """log p − log(1 − p) of every class (N, K).
 
-    For the top class 1 − p is the sum over the *other* classes: 1 − p itself would cancel.
+    For the top class 1 − p is summed over the other classes, because 1 − p would cancel.
     """
     xp = namespace(logits)
     log_p = log_softmax(logits)
@@ -201,7 +201,10 @@ def top_log_odds(logits: Array) -> Array:
 
 
 def replace_top(logits: Array, t: Array) -> Array:
-    """The top class gets log-odds t (N, 1), at least what keeps it on top; the rest is rescaled."""
+    """Log-probabilities with log-odds t (N, 1) of the top class; the others stay in proportion.
+
+    t is raised where the top class would lose its place.
+    """
     xp = namespace(logits)
     others = _without_top(logits)
     share = others - logsumexp(others, axis=1, keepdims=True)  # log of the others' proportions

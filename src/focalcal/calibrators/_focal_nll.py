@@ -30,7 +30,7 @@ where Ψ raises small confidences and lowers large ones.
 NLL_SPACING = 0.1
 NLL_EPSILON = 2e-5
 """Error of interpolated losses relative to 1 + NLL."""
-_START_ELEMENTS = 2**20  # the starts are compared on so many logits, the best goes on with all
+_START_ELEMENTS = 2**20  # starts are compared on this many logits; the best continues on all
 _MAX_STEPS = 20
 _NEAR = 1e-4  # distance of the points behind the Hessian; its relative error is of this size
 _SMALL = 1e-6  # a step this short changes the NLL by less than 1e-12
@@ -60,8 +60,8 @@ def focal_nll(
         index = xp.arange(z.shape[0], device=array_api_compat.device(z))
         top, own = xp.argmax(z, axis=1), xp.astype(labels[rows], xp.int64)
         margins = xp.max(z, axis=1, keepdims=True) - z
-        # The other classes, through their odds R against the top class, which keep their digits.
-        # The top's own place in the matrices holds e = q = 0 and adds nothing to their sums.
+        # The other classes, through their odds R against the top class, which do not cancel. In the
+        # matrices the top class has e = q = 0 and adds nothing to the sums.
         scaled = beta * margins
         scaled[index, top] = xp.inf
         nearest = xp.min(scaled, axis=1)
@@ -253,7 +253,7 @@ def _newton_step(
 
 
 def _degenerate(plain: Optimum) -> FocalOptimum:
-    """Where temperature scaling itself has no inner optimum, γ has nothing to add."""
+    """The optimum of temperature scaling, with γ = 0, where it has no inner optimum."""
     temperature = 1.0 / plain.beta if plain.beta > 0 else float("inf")
     return FocalOptimum(
         0.0, temperature, plain.loss, plain.iterations, True, plain.kind != "flat", plain.kind
@@ -261,7 +261,7 @@ def _degenerate(plain: Optimum) -> FocalOptimum:
 
 
 class NllScores(TopScores):
-    """Mean NLL at (γ, T), in the place of a calibration error."""
+    """Mean NLL at (γ, T) instead of a calibration error."""
 
     def __init__(self, data: FitData) -> None:
         super().__init__(data, "nll", 1)

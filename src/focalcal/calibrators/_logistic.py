@@ -12,10 +12,10 @@ from focalcal.calibrators._columns import Column, softplus
 
 MAX_ITERATIONS = 200
 SLOPE_PRECISION = 3.0
-"""Of the prior on a slope relative to the common one: a standard deviation of 58 %."""
+"""Precision of the prior on a slope relative to the common slope (standard deviation 58 %)."""
 OFFSET_PRECISION = 0.3
-"""Of the prior on an offset around 0: a standard deviation of 1.8 in log-odds."""
-_SURE = 10.0  # log-odds of this size in the mean are as sure as a common slope makes them
+"""Precision of the prior on an offset around 0 (standard deviation 1.8 in log-odds)."""
+_SURE = 10.0  # the common slope raises the root mean square of the log-odds to at most this
 _SMALLEST = 1e-20
 
 
@@ -45,11 +45,11 @@ def fit_logistic(
     constant; because it pulls towards `start`, the fit is never worse than `start`. A good start
     has the scale of the optimum, as `common_slope` has.
 
-    Each step solves the quadratic model under the bounds exactly, so bounded coefficients land on
-    zero instead of creeping up to it.
+    Each step minimises the quadratic model under the bounds, so bounded coefficients reach zero
+    exactly.
     """
     scale = np.sqrt(np.average(features**2, axis=0, weights=weights))
-    # Coefficients of features far below one would be far above what a prediction can multiply with.
+    # Coefficients of features far below one would overflow in a prediction.
     scale = np.maximum(np.where(scale == 0, 1.0, scale), _SMALLEST)
     ridge = np.asarray(shrinkage) + 1e-6 * scale**2
     lower = np.where(nonnegative, 0.0, -np.inf)
@@ -77,7 +77,7 @@ def fit_logistic(
         length = 1.0
         while (following := objective(theta + length * step)) > value - 1e-4 * length * decrement:
             length /= 2
-            if length < 1e-10:  # rounding in the objective hides what is left to gain
+            if length < 1e-10:  # below the rounding of the objective
                 return LogisticFit(theta, iteration, decrement <= 1e-6 * (1 + abs(value)))
         theta, value = theta + length * step, following
     return LogisticFit(theta, MAX_ITERATIONS, False)
@@ -86,8 +86,8 @@ def fit_logistic(
 def common_slope(columns: list[Column]) -> float:
     """The slope β ≥ 0 of highest likelihood when logit p = β·s in all columns.
 
-    What each column's own regression is shrunk to: it has the right scale whatever the logits'
-    is, and it is never worse than β = 1. Where a larger β is always better it stops.
+    The regressions of the columns are shrunk to it: it has the scale of the logits, and it is never
+    worse than β = 1. It is bounded where the likelihood always rises with β.
     """
     squares = sum(float(c.weights @ c.log_odds**2) for c in columns)
     scale = np.sqrt(squares / sum(float(c.weights.sum()) for c in columns))
@@ -106,7 +106,7 @@ def common_slope(columns: list[Column]) -> float:
 
 
 def slope_prior(slope: float, slopes: int) -> tuple[np.ndarray, np.ndarray]:
-    """Start and shrinkage of `fit_logistic` for so many slopes and an offset.
+    """Start and shrinkage of `fit_logistic` for a number of slopes and an offset.
 
     >>> slope_prior(2.0, 1)
     (array([2., 0.]), array([0.75, 0.3 ]))

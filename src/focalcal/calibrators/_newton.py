@@ -2,7 +2,7 @@
 
 The loss L(β) = mean[logsumexp(βz) − β z_y] is convex on β ≥ 0. Its optimum is at β = 0 exactly
 when L'(0) ≥ 0 (the logits are worse than chance) and at β = ∞ exactly when every label has the
-largest logit; both ends are recognised, not searched for.
+largest logit; both ends are detected, not searched for.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from focalcal.calibrators._rows import map_rows
 COLD = 1e4
 """The lowest temperature is spread/COLD: one standard deviation of logits is then e^10000."""
 TINY = 1e-35
-"""Logits that are all smaller than this are equal for every purpose; 1/T would overflow."""
+"""Logits all smaller than this count as equal; 1/T would overflow."""
 LARGEST = 1e35
-"""β beyond this leaves the range of float32: what it would still separate differs by nothing."""
+"""The largest β: products with logits stay within the range of float32."""
 MAX_ITERATIONS = 100
 SHORT_ROW = 64
 _BLOCK_BYTES = 2**21
-"""Larger than the cache of a core: fewer blocks save more than the third-level cache costs."""
-_SAMPLE_ROWS = 2000  # Newton starts from the optimum of so many rows: full passes are the cost
+"""Larger than a core's second-level cache: fewer blocks save more than cache misses cost."""
+_SAMPLE_ROWS = 2000  # Newton starts from the optimum of this many rows, to save full passes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,15 +81,14 @@ def moment_sums(
     def block(rows: slice) -> Array:
         z = logits[rows]
         if axis == 0:
-            # For NumPy also in memory: xp.asarray would keep the strides and their slowness.
+            # xp.asarray would keep the strides, which are slow to reduce.
             z = np.ascontiguousarray(z.T) if isinstance(z, np.ndarray) else z.T
         z = z - xp.max(z, axis=axis, keepdims=True)  # ≤ 0, so exp never overflows
         n = z.shape[1 - axis]
         at = xp.astype(labels[rows], xp.int64) * (n if axis == 0 else 1)
         at += xp.arange(n, dtype=xp.int64, device=device) * (1 if axis == 0 else k)
         own = wide(xp.take(xp.reshape(z, (-1,)), at))
-        # Products in this order: 0 · (large · large) never becomes NaN; an overflow is answered by
-        # OverflowError in `moments_of`.
+        # In this order 0 · (large · large) never becomes NaN; `moments_of` reports an overflow.
         with np.errstate(over="ignore"):
             e = xp.exp(z * beta)
             norm = wide(total(e))
@@ -140,7 +139,7 @@ def fit_inverse_temperature(logits: Array, labels: Array, weights: Array | None)
             return _clamp_separable(_fit((logits, labels, weights)), logits, labels, weights)
     except OverflowError:
         unit = float(xp.max(xp.abs(logits)))
-    # In float64 the squares of the small logits beside such large ones do not vanish.
+    # In float64 the squares of small logits beside large ones do not underflow.
     best = _fit((xp.astype(logits, xp.float64) / unit, labels, weights))
     if best.kind == "flat":
         return best
@@ -149,7 +148,7 @@ def fit_inverse_temperature(logits: Array, labels: Array, weights: Array | None)
 
 
 def _clamp_separable(best: Optimum, logits: Array, labels: Array, weights: Array | None) -> Optimum:
-    """Where colder is always better, T = 1 is better than a T that few huge logits have raised."""
+    """At most T = 1 for separable data, where a lower T is always better."""
     if best.kind != "separable" or best.beta >= 1:
         return best
     with np.errstate(over="ignore"):
@@ -180,7 +179,7 @@ def search(at: Callable[[float], Moments], start: float, rough: bool = False) ->
         if origin.slope >= 0:
             return Optimum(0.0, origin.loss, 1, True, "chance")
         start = -origin.slope / origin.curvature
-    # Newton squares the error and the cubic through two passes does better: both leave 1e-10.
+    # Newton squares the error, and the cubic through two passes does better: both leave 1e-10.
     newton_enough, cubic_enough = (1e-2, 1e-2) if rough else (1e-5, 1e-3)
     low, high, beta, run, side = 0.0, math.inf, _single(min(start, LARGEST)), 0, 0.0
     before: tuple[float, Moments] | None = None
@@ -234,12 +233,12 @@ def _cubic_root(a: float, at_a: Moments, b: float, at_b: Moments) -> float:
 
 
 def _single(beta: float) -> float:
-    """β as float32 logits see it: a step is taken from where the pass really was."""
+    """β rounded to float32, as products with float32 logits round it."""
     return float(np.float32(beta))
 
 
 def _separable(at: Callable[[float], Moments], rough: bool) -> Optimum:
-    """Every label has the largest logit: colder is always better, so stop at the coldest."""
+    """Every label has the largest logit, so a lower T is always better: take the lowest."""
     spread = math.sqrt(at(0.0).curvature)
     beta = (1.0 if rough else COLD) / spread if spread > 0 else 1.0
     return Optimum(beta, at(beta).loss, 3, True, "separable")

@@ -48,9 +48,9 @@ def check_shapes(edges: np.ndarray, columns: int, width: int) -> dict[str, tuple
 def piecewise(x: Array, edges: Array, pieces: Array) -> Array:
     """Values at x (N, J): column j has edges (L,) and pieces (origin, c₀, c₁, …), L = 2^m − 1.
 
-    Piece i serves edges[i−1] < x ≤ edges[i] with Σ c_d (x − origin)^d, the ends are open. The
-    binary search is written out in m vectorised steps because no array library has one with
-    different edges per column, and ONNX has none at all.
+    Piece i is Σ c_d (x − origin)^d on edges[i−1] < x ≤ edges[i]; the first and the last are
+    unbounded. The binary search takes m vectorised steps, because array libraries have none with
+    different edges per column and ONNX has none at all.
     """
     xp = namespace(x)
     columns, size = edges.shape
@@ -74,6 +74,6 @@ def piecewise(x: Array, edges: Array, pieces: Array) -> Array:
 
 
 def _take(table: Array, index: Array) -> Array:
-    """table (M,) at index (N, J); the standard's `take` knows one-dimensional indices only."""
+    """table (M,) at index (N, J); the standard's `take` has one-dimensional indices only."""
     xp = namespace(index)
     return xp.reshape(xp.take(table, xp.reshape(index, (-1,)), axis=0), (-1, index.shape[1]))

@@ -1,9 +1,9 @@
-"""A last correction of the confidence in the predicted class.
+"""A final correction of the confidence in the predicted class.
 
 t = c + f(c), where c is the log-odds of the predicted class and f a natural cubic spline, shrunk
-to 0 by empirical Bayes and fitted by the log-loss of "the predicted class is right". Log-loss
-obeys the chain rule −log p_y = −log P(hit or miss) − log P(which class, given a miss), so what
-lowers this loss lowers the NLL by the same amount, and calibrates the confidence.
+to 0 by empirical Bayes and fitted by the log-loss of "the predicted class is correct". By the chain
+rule −log p_y = −log P(correct or not) − log P(class | not correct), so the NLL falls by the same
+amount as this loss.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def fit_top_label(c: np.ndarray, hits: np.ndarray, weights: np.ndarray) -> TopCu
     basis = _Basis(c, knots, weights)
     f = _shrunken_values(basis, c, hits, weights)
     slope = _smallest_slope(knots, knots + f)
-    if slope < 0.05:  # an increasing curve between it and the identity
+    if slope < 0.05:  # shrink to the identity until it increases
         f = f * (0.95 / (1.0 - slope))
     return _curve(knots, knots + f)
 

@@ -29,7 +29,13 @@ LARGEST_LOGIT = 1e35
 
 @dataclasses.dataclass(frozen=True)
 class Diagnostics:
-    """How a fit went: what was minimised, by how much, and what a person should know."""
+    """How a fit went.
+
+    objective: what was minimised; before, after: its value for softmax(z) and for the fitted map;
+    iterations: passes, steps or grid points; converged: whether the solver reached its tolerance;
+    at_edge: whether the optimum lies at the end of its range; n: calibration samples; n_per_class:
+    of each class; warnings: what a user should know, as sentences.
+    """
 
     objective: str
     before: float
@@ -81,7 +87,9 @@ def check_usable_logits(logits: Any, zeros: bool = False) -> Array:
     zeros: rows (N, K) may contain −∞, the logarithm of a probability of zero.
     """
     if zeros and has_zeros(logits):
-        return as_float(logits)
+        logits = as_float(logits)
+        check_usable_logits(finite(logits))
+        return logits
     logits = check_logits(logits)
     xp = namespace(logits)
     if isinstance(logits, np.ndarray) and logits.flags.c_contiguous:
@@ -99,18 +107,14 @@ def check_usable_logits(logits: Any, zeros: bool = False) -> Array:
 
 
 def has_zeros(logits: Any) -> bool:
-    """Whether these are rows of logits whose only fault is to contain −∞."""
+    """Whether rows (N, K) of logits contain −∞."""
     logits = as_array(logits)
     if logits.ndim != 2 or logits.shape[1] < 2 or 0 in logits.shape:
         return False
     xp = namespace(logits)
     if not xp.isdtype(logits.dtype, "real floating") or bool(xp.isfinite(xp.sum(logits))):
         return False
-    logits = as_float(logits)  # in half precision LARGEST_LOGIT would be infinite
-    top = xp.max(logits, axis=1)
-    usable = xp.all(xp.abs(top) <= LARGEST_LOGIT) & ~xp.any(xp.isnan(logits))
-    below = xp.where(logits == -xp.inf, xp.zeros_like(logits), logits)
-    return bool(xp.any(logits == -xp.inf) & usable & xp.all(xp.abs(below) <= LARGEST_LOGIT))
+    return bool(xp.any(logits == -xp.inf))
 
 
 def mean_nll(log_proba: Array, labels: Array, weights: Array | None = None) -> float:
@@ -125,10 +129,13 @@ def mean_nll(log_proba: Array, labels: Array, weights: Array | None = None) -> f
 
 
 class Calibrator(BaseEstimator):
-    """Base of all calibrators. A subclass gives `_fit`, `_log_proba` and the class variables.
+    """Base class of all calibrators; a subclass defines `_fit`, `_log_proba` and class variables.
 
-    `task` is "auto" (binary for (N,), (N, 1) or (N, 2) logits, else multiclass) or "multilabel"
-    ((N, C) logits and 0/1 labels (N, C); one calibrator of this kind per label).
+    With task="auto" logits (N,), (N, 1) and (N, 2) are binary, wider ones multiclass. With
+    task="multilabel" logits and 0/1 labels are (N, C), and every label has a calibrator of its own.
+
+    Fitted: `n_classes_`, `diagnostics_` (see `Diagnostics`), `floor_`, `class_names_` if the labels
+    were text, and `labels_`, the calibrators of a multi-label task.
     """
 
     method: ClassVar[str]
@@ -276,8 +283,8 @@ class Calibrator(BaseEstimator):
     def _diagnose(
         self,
         data: FitData,
+        before: float,
         objective: str = "nll",
-        before: float | None = None,
         after: float | None = None,
         iterations: int = 0,
         converged: bool = True,
@@ -285,8 +292,6 @@ class Calibrator(BaseEstimator):
         warnings: tuple[str, ...] = (),
     ) -> Diagnostics:
         """Fill in what every calibrator shares: NLL before and after, class counts, few samples."""
-        if before is None:
-            before = softmax_nll(data)
         if after is None:
             after = map_nll(self._log_proba, data)
         counts = data.counts()
@@ -348,7 +353,7 @@ class Calibrator(BaseEstimator):
 
 
 def softmax_nll(data: FitData) -> float:
-    """Mean NLL of softmax(z) on the fitting data: one exponential per logit, nothing kept."""
+    """Mean NLL of softmax(z) on the fitting data."""
     xp = namespace(data.logits)
 
     def block(rows: slice) -> tuple[float, float]:
@@ -366,7 +371,7 @@ def softmax_nll(data: FitData) -> float:
 
 
 def map_nll(log_proba: Callable[[Array], Array], data: FitData) -> float:
-    """Mean NLL of a map on the fitting data, block by block: no copy of all the logits."""
+    """Mean NLL of a map on the fitting data, block by block."""
 
     def block(rows: slice) -> tuple[float, float]:
         w = None if data.weights is None else data.weights[rows]

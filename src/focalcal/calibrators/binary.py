@@ -22,7 +22,7 @@ class _Logistic(ColumnCalibrator):
         raise NotImplementedError
 
     def _prior(self, slope: float, column: Column) -> tuple[np.ndarray, np.ndarray]:
-        """Start and shrinkage of `fit_logistic`, given the slope that suits all columns best."""
+        """Start and shrinkage of `fit_logistic`, given the common slope of all columns."""
         raise NotImplementedError
 
     def _fit_columns(self, columns: list[Column]) -> dict[str, Any]:
@@ -59,12 +59,14 @@ class _Logistic(ColumnCalibrator):
 class PlattScaling(_Logistic):
     """logit p = a·s + b on the log-odds s of each class, by maximum likelihood.
 
-    Platt's smoothed targets, (N₊+1)/(N₊+2) and 1/(N₋+2) in place of 1 and 0, keep a and b finite
-    on separated classes.
+    Platt's smoothed targets, (N₊+1)/(N₊+2) and 1/(N₋+2) instead of 1 and 0, keep a and b finite
+    when the classes are separable.
 
-    Arguments: mode, "ovr" (each class against the rest, then normalised) or "top-label"; task.
-    Fitted: `slope_`, `intercept_` (J,), one entry per class, or one in all for two classes and
-    for top-label.
+    mode: "ovr" (each class against the rest, then normalised) or "top-label" (only the confidence
+    of the predicted class); task: "auto" or "multilabel", as in `Calibrator`.
+
+    Fitted: `slope_`, `intercept_` (J,), one entry per class; a single one for two classes and in
+    top-label mode.
 
     >>> s = np.array([-2.0, -1.0, -1.0, 1.0, 1.0, 3.0] * 10)
     >>> y = np.array([0, 0, 1, 0, 1, 1] * 10)
@@ -106,12 +108,14 @@ class PlattScaling(_Logistic):
 class BetaCalibration(_Logistic):
     """logit p = a·ln q − b·ln(1 − q) + c with a, b ≥ 0, where q is the uncalibrated probability.
 
-    a = b is Platt scaling; a ≠ b bends the two tails apart. The bounds keep the map increasing
-    and are met exactly. A weak prior pulls a and b to the one slope that suits all classes best,
-    and c to 0: without it a class with few samples would get a line of its own that is far worse
-    than none. In sum over the columns the fit is never worse than the uncalibrated NLL.
+    a = b is Platt scaling; a ≠ b gives the two tails different slopes. The bounds keep the map
+    increasing. A weak prior shrinks a and b to the common slope of all classes and c to 0;
+    without it a class with few samples would be fitted far worse than not at all. Summed over the
+    classes, the NLL never rises.
 
-    Arguments: mode, "ovr" (each class against the rest, then normalised) or "top-label"; task.
+    mode: "ovr" (each class against the rest, then normalised) or "top-label" (only the confidence
+    of the predicted class); task: "auto" or "multilabel", as in `Calibrator`.
+
     Fitted: `a_`, `b_`, `c_` (J,).
 
     >>> s = np.array([-2.0, -1.0, -1.0, 1.0, 1.0, 3.0] * 10)
@@ -138,12 +142,14 @@ class BetaCalibration(_Logistic):
 class QuadraticScaling(_Logistic):
     """logit p = a·s² + b·s + c on the log-odds s of each class, by maximum posterior likelihood.
 
-    Exact where the scores of both classes are normal, with variances of their own. A weak prior
-    pulls b to the one slope β that suits all classes best, a to 0 in units of β over the root
-    mean square of s, and c to 0. Unlike Platt's line a parabola turns around somewhere: far
-    beyond the calibration scores it is not to be trusted.
+    Exact where the scores of both classes are normal with different variances. A weak prior
+    shrinks b to the common slope β of all classes, a to 0 in units of β over the root mean square
+    of s, and c to 0. A parabola is not monotone: do not extrapolate far beyond the calibration
+    scores.
 
-    Arguments: mode, "ovr" (each class against the rest, then normalised) or "top-label"; task.
+    mode: "ovr" (each class against the rest, then normalised) or "top-label" (only the confidence
+    of the predicted class); task: "auto" or "multilabel", as in `Calibrator`.
+
     Fitted: `a_`, `b_`, `c_` (J,).
 
     >>> s = np.array([-2.0, -1.0, -1.0, 1.0, 1.0, 3.0] * 10)
@@ -168,7 +174,7 @@ class QuadraticScaling(_Logistic):
 
 
 def separated_notes(columns: list[Column]) -> list[str]:
-    """A sentence on columns where a threshold splits ones from zeros: the slope is then a guess."""
+    """A warning for columns that a threshold separates: shrinkage alone then sets the slope."""
     count = 0
     for column in columns:
         ones = column.log_odds[column.hits > 0]
@@ -177,8 +183,8 @@ def separated_notes(columns: list[Column]) -> list[str]:
     if not count:
         return []
     return [
-        f"the log-odds separate {count} of {len(columns)} problems without error; likelihood then "
-        "has no optimum and the slope is set by shrinkage: use more data"
+        f"the log-odds separate {count} of {len(columns)} problems without error; the likelihood "
+        "then has no maximum and shrinkage sets the slope: use more data"
     ]
 
 

@@ -1,7 +1,7 @@
-"""Isotonic regression, histogram binning and Bayesian binning: maps made of flat pieces.
+"""Isotonic regression, histogram binning and Bayesian binning.
 
-Scores that differ only by rounding count as equal, and edges lie half-way between distinct scores,
-so that every precision and library puts a sample into the same bin.
+Scores that differ only by rounding are merged, and edges lie half-way between distinct scores, so
+that a sample falls into the same bin in every precision and array library.
 """
 
 from __future__ import annotations
@@ -46,14 +46,16 @@ class _Steps(PiecewiseCalibrator):
 
 
 class IsotonicCalibration(_Steps):
-    """The increasing step map of least squared error, joined by straight lines in log-odds.
+    """Isotonic regression of the outcomes, interpolated linearly in log-odds.
 
-    At every calibration sample this is scikit-learn's isotonic regression of the outcomes, clipped
-    to what N samples support: between π/(N+1) and 1 − (1−π)/(N+1), π the share of ones. Without
-    the clip one surprise in a block of zeros would cost infinite log-loss.
+    At every calibration sample this is scikit-learn's isotonic regression, clipped to
+    [π/(N+1), 1 − (1−π)/(N+1)], where π is the share of ones. Without the clip a single one in a
+    block of zeros would cost infinite log-loss.
 
-    Arguments: mode, "ovr" (each class against the rest, then normalised) or "top-label"; task.
-    Fitted: `edges_` (J, L) and `pieces_` (J, L+1, 3), origin, value and slope of each piece.
+    mode: "ovr" (each class against the rest, then normalised) or "top-label" (only the confidence
+    of the predicted class); task: "auto" or "multilabel", as in `Calibrator`.
+
+    Fitted: `edges_` (J, L) and `pieces_` (J, L+1, 3): origin, value and slope of each piece.
 
     >>> s = np.array([-2.0, -1.0, 0.0, 1.0, 2.0] * 10)
     >>> y = np.array([0, 0, 1, 0, 1] * 10)
@@ -81,17 +83,22 @@ class IsotonicCalibration(_Steps):
 
 
 class HistogramBinning(_Steps):
-    """Every bin of the uncalibrated probability gets its share of ones.
+    """The share of ones in each bin of the uncalibrated probability.
 
-    The share counts one more sample with π ones, π the share of ones overall, so it is never 0 or
-    1: (n₁ + π)/(n + 1). An empty bin (equal-width only) keeps the middle of its edges.
+    The share is smoothed to (n₁ + π)/(n + 1), where π is the share of ones overall, so it is never
+    0 or 1. An empty bin (equal-width only) keeps the middle of its edges.
 
-    Arguments: bins, the number of bins; scheme, "balanced" (equal-mass, ones and zeros counting
-    alike), "equal-mass" or "equal-width"; mode, "ovr" or "top-label"; task. Fitted: `edges_`
-    (J, L), in log-odds, and `pieces_` (J, L+1, 2), whose second column holds calibrated log-odds.
+    bins: the number of bins; scheme: "balanced" (equal-mass, with ones and zeros given the same
+    total weight), "equal-mass" or "equal-width"; mode: "ovr" (each class against the rest, then
+    normalised) or "top-label" (only the confidence of the predicted class); task: "auto" or
+    "multilabel", as in `Calibrator`.
 
-    Balanced bins lie where a rare class occurs. Plain equal-mass bins put all its samples in one
-    bin: one-vs-rest on CIFAR-100 (DenseNet) accuracy fell from 75 to 42 %, balanced it is 75 %.
+    Fitted: `edges_` (J, L), in log-odds, and `pieces_` (J, L+1, 2), whose second column holds
+    calibrated log-odds.
+
+    Balanced bins resolve the scores of a rare class. Plain equal-mass bins put all its samples in
+    one bin: one-vs-rest on CIFAR-100 (DenseNet), they lower the accuracy from 75 to 42 %; balanced
+    bins keep 75 %.
 
     >>> s = np.array([-2.0, -1.0, 1.0, 2.0] * 10)
     >>> y = np.array([0, 1, 1, 1] * 10)
@@ -145,14 +152,16 @@ class HistogramBinning(_Steps):
 
 
 class BayesianBinning(_Steps):
-    """The average of equal-mass binnings of many sizes, weighted by how likely each makes the data.
+    """The average of equal-mass binnings of many sizes, weighted by their marginal likelihood.
 
     Binning M with bins b has likelihood Π_b B(n₁+α_b, n₀+β_b)/B(α_b, β_b), α_b = c_b·N'/B and
     β_b = (1−c_b)·N'/B around the bin's middle c_b, with N' = 2; its value in a bin is the
-    posterior mean (n₁+α_b)/(n+N'/B), never 0 or 1. Sizes B run from ∛N/10 to 10·∛N, all equally
-    likely beforehand. An average of step maps is one step map, which is what is kept.
+    posterior mean (n₁+α_b)/(n+N'/B), never 0 or 1. Sizes B run from ∛N/10 to 10·∛N with equal
+    prior probability. The average of step functions is one step function, which is what is kept.
 
-    Arguments: mode, "ovr" (each class against the rest, then normalised) or "top-label"; task.
+    mode: "ovr" (each class against the rest, then normalised) or "top-label" (only the confidence
+    of the predicted class); task: "auto" or "multilabel", as in `Calibrator`.
+
     Fitted: `edges_` (J, L), in log-odds, and `pieces_` (J, L+1, 2).
 
     >>> rng = np.random.default_rng(0)
@@ -175,7 +184,7 @@ class BayesianBinning(_Steps):
         share = np.exp(np.array(scores) - max(scores))
         kept = [(m, a) for m, a in zip(models, share) if a >= OCCAM_WINDOW]
         ends = np.unique(np.concatenate([ends for (ends, _), _ in kept]))
-        last = np.append(ends, len(s))  # a piece lies in the bin that its last sample lies in
+        last = np.append(ends, len(s))  # a piece lies in the bin of its last sample
         values = sum(a * v[np.searchsorted(e, last, side="left")] for (e, v), a in kept)
         return _steps(_middle(s, ends), values / sum(a for _, a in kept))
 
@@ -185,7 +194,7 @@ def _binnings(
 ) -> tuple[list[tuple[np.ndarray, np.ndarray]], list[float]]:
     """Ends and values of the bins of every binning of sorted s, and the log-likelihood of each.
 
-    Ends are numbers of samples: a bin goes from one to the next, the last one has none.
+    Ends are sample counts: a bin reaches from one to the next, and the last bin has none.
     """
     totals = np.concatenate([[0.0], np.cumsum(weights)])
     n_samples = max(1.0, float(totals[-1]))  # weight 2 is two samples
@@ -195,7 +204,7 @@ def _binnings(
     most = int(np.ceil(min(n_samples, root * 10)))
     for bins in range(max(1, int(root / 10)), most + 1):
         ends = _ends(s, quantile_positions(totals[1:], bins))
-        if ends.tobytes() in seen:  # ties make sizes coincide; one binning has one vote
+        if ends.tobytes() in seen:  # ties make sizes coincide; a binning counts once
             continue
         seen.add(ends.tobytes())
         cuts = np.concatenate([[0], ends, [len(s)]])
@@ -233,7 +242,7 @@ def without_rounding(s: np.ndarray) -> np.ndarray:
 
 
 def _ends(s: np.ndarray, positions: np.ndarray) -> np.ndarray:
-    """How many of sorted s are up to each of the scores at `positions`, but for the largest."""
+    """Number of samples of sorted s up to each score at `positions`, the largest left out."""
     ends = np.unique(np.searchsorted(s, s[positions], side="right"))
     return ends[ends < len(s)]
 

@@ -1,7 +1,7 @@
-"""A temperature for each slice, shrunk to the common one, if held-out samples say that it helps.
+"""A temperature for each slice, shrunk to the common one, if it helps on held-out samples.
 
-Each slice has a file of its own beside that of the common calibrator, so that every file is an
-ordinary calibrator: `cal.json`, and `cal.country=PT.json` for the rows where country is PT.
+Each slice has its own file beside that of the common calibrator, and every file is an ordinary
+calibrator: `cal.json`, and `cal.country=PT.json` for the rows where country is PT.
 """
 
 from __future__ import annotations
@@ -21,15 +21,16 @@ from focalcal.calibrators.temperature import TemperatureScaling
 from focalcal.errors import InputError
 
 LEAST = 100
-"""Samples that a slice must have for a temperature of its own."""
+"""The fewest samples for a slice to have its own temperature."""
 
 
 @dataclasses.dataclass(frozen=True)
 class SliceFit:
-    """Calibrators by slice; gain: mean held-out NLL that they save against the common one.
+    """Calibrators by slice.
 
-    slices is empty if the gain is not larger than its standard error: then one calibrator serves
-    all. Slices of fewer than 100 samples keep the common one.
+    common: fitted to all samples; slices: the calibrator of each slice with at least 100 samples,
+    empty if the gain does not exceed its standard error; gain: mean held-out NLL that the slices
+    save; error: its standard error.
     """
 
     common: TemperatureScaling
@@ -39,10 +40,13 @@ class SliceFit:
 
 
 def fit_by(logits: Any, y: Any, values: Any, *, folds: int = 5, seed: int = 0) -> SliceFit:
-    """Temperatures of the slices of `values` (N,), if cross-validation says that they help.
+    """Temperatures of the slices of `values` (N,), if they help in cross-validation.
 
     ln T of a slice is shrunk to that of all samples by the share of its variance that is noise
-    (empirical Bayes). Held-out folds compare the shrunk temperatures with the common one.
+    (empirical Bayes). The shrunk temperatures are compared with the common one on held-out folds.
+
+    logits: (N, K); y: labels (N,); values: (N,), what defines the slices; folds: of the
+    cross-validation; seed: of the folds.
 
     >>> rng = np.random.default_rng(0)
     >>> z = 2 * rng.normal(size=(4000, 3))
@@ -84,7 +88,7 @@ def fit_by(logits: Any, y: Any, values: Any, *, folds: int = 5, seed: int = 0) -
 def _log_temperatures(
     z: np.ndarray, y: np.ndarray, index: np.ndarray, enough: np.ndarray
 ) -> tuple[float, np.ndarray]:
-    """ln T of all samples, and of each slice, shrunk to it; slices without enough keep it."""
+    """ln T of all samples, and of each slice shrunk to it; small slices get the common one."""
     one = math.log(TemperatureScaling().fit(z, y).temperature_)
     logs, noise = np.full(len(enough), one), np.full(len(enough), np.inf)
     for i in np.flatnonzero(enough):
@@ -112,7 +116,7 @@ def _with_temperature(common: TemperatureScaling, t: float) -> TemperatureScalin
 
 
 def save_slices(found: SliceFit, path: Path, column: str) -> list[Path]:
-    """Write the common calibrator and those of the slices; files of earlier slices are removed."""
+    """Write the common calibrator and those of the slices; remove files of earlier slices."""
     for old in _files(path, column):
         old.unlink()
     found.common.save(path)

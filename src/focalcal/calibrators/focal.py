@@ -33,9 +33,11 @@ SEARCHES = ("grid", "line", "gradient")
 class FocalCalibration(Calibrator):
     """p = Ψ^γ(softmax(z)) with the γ of the training loss: nothing is fitted.
 
-    A network that minimises the focal loss has q with Ψ^γ(q) = p(y|x), so with the training γ
-    this undoes the loss's bias. `fit` only measures what the map does to the NLL, and warns where
-    it makes it worse.
+    A network that minimises the focal loss predicts q with Ψ^γ(q) = p(y|x), so the map with the
+    training γ undoes the bias of the loss. `fit` measures how the map changes the NLL and warns if
+    it raises it.
+
+    gamma: the γ of the training loss; task: "auto" or "multilabel", as in `Calibrator`.
 
     >>> FocalCalibration(gamma=1.0).fit([[1.233, 0.0]] * 20, [0] * 18 + [1] * 2).predict_proba(
     ...     [[1.233, 0.0]]).round(2).tolist()
@@ -72,15 +74,17 @@ class FocalCalibration(Calibrator):
 class FocalTemperatureScaling(Calibrator):
     """p = Ψ^γ(softmax(z / T)), γ and T fitted together.
 
-    objective: "nll", or "ece" / "adaptive_ece" (equal-width or equal-mass bins).
-    search: "gradient" (NLL only: from several starts, γ within `gamma_range`), "grid" (the best
-    of gammas × temperatures, the first of equals, exactly as a plain loop finds it), "line" (the
-    best T at γ = −.25 and γ = 1 fix a line T = a + bγ, followed at as many γ as there are
-    temperatures), or None: "gradient" for "nll", else "grid".
-    gammas, temperatures: the grid, by default the paper's 9 × 500; bins: of the ECE.
+    objective: "nll", "ece" (equal-width bins) or "adaptive_ece" (equal-mass bins); search:
+    "gradient" (NLL only, from several starts), "grid" (the best of gammas × temperatures, the first
+    of equals, as a plain loop finds it), "line" (the best T at γ = −.25 and at γ = 1 define a line
+    T = a + bγ, which is searched at as many γ as there are temperatures), or None for "gradient"
+    with "nll" and "grid" otherwise; gammas, temperatures: the grid, by default the paper's 9 × 500;
+    gamma_range: bounds of γ in the gradient search; bins: number of bins of the ECE; task: "auto"
+    or "multilabel", as in `Calibrator`.
 
-    Fitted: `gamma_`, `temperature_`. Where temperature scaling alone has no inner optimum by NLL
-    (worse than chance, all correct, all logits equal) γ is 0 and T as there, with its warning.
+    Fitted: `gamma_`, `temperature_`. Where temperature scaling has no finite optimum by NLL (worse
+    than chance, all correct, all logits equal), γ is 0 and T and the warning are those of
+    `TemperatureScaling`.
 
     >>> rng = np.random.default_rng(0)
     >>> z = 2 * rng.normal(size=(4000, 3))

@@ -1,7 +1,7 @@
-"""Calibrators as small versioned JSON files: readable, exact, safe to open from anyone.
+"""Calibrators as small versioned JSON files.
 
 Numbers are written with all digits of float64, so a loaded calibrator predicts bit for bit what
-the saved one did. Reading checks every field and never executes anything.
+the saved one did. Reading validates every field and executes nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from focalcal.files import write_text
 FORMAT = "focalcal-calibrator"
 VERSION = 1
 MAX_CLASSES = 1_000_000
-"""A larger class count in a file is taken for damage, not for an array to allocate."""
+"""A larger class count in a file is refused as damage."""
 
 _FIELDS = ("format", "version", "method", "params", "n_classes", "state", "diagnostics")
 _OPTIONAL = ("class_names", "decision")
@@ -213,7 +213,7 @@ def _decision(value: Any) -> dict[str, Any]:
 
 
 def _check_fitted(calibrator: Calibrator) -> None:
-    """Refuse wrong sizes, wrong types and non-finite parameters: the last show in a prediction."""
+    """Refuse wrong sizes and types, and parameters whose predictions are not finite."""
     k = calibrator.n_classes_
     if calibrator.task == "multilabel":
         parts = calibrator.labels_

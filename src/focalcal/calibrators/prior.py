@@ -1,4 +1,4 @@
-"""Prior shift: the same classifier where classes occur in other proportions."""
+"""Prior shift: the same classifier where the class proportions differ from those in training."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from focalcal.errors import FitWarning, InputError
 Prior = float | Sequence[float] | None
 TOLERANCE = 1e-9
 MAX_STEPS = 10_000
-_LEAST = 1e-12  # a class that EM finds nowhere; log 0 would be no bias to export
+_LEAST = 1e-12  # prior of a class that EM finds nowhere: log 0 is no bias to export
 
 
 class PriorCorrection(Calibrator):
     """log p = log p_cal + log(target prior / train prior), normalised, after any calibrator.
 
-    Right when only the class proportions change, p(x | y) staying as it is (label shift), and
-    p_cal is calibrated for the old proportions. The correction is a bias on the log-probabilities
-    and is exported as such. Undoing the resampling of training data is the same: the proportions
-    after resampling are the train prior, the true ones the target prior.
+    Exact under label shift: the class proportions change, p(x | y) does not, and p_cal is
+    calibrated for the old proportions. The correction is a bias on the log-probabilities and is
+    exported as such. It also undoes resampling of the training data: the train prior is then that
+    after resampling, the target prior the true one.
 
-    Arguments: train_prior, the class proportions that the calibrated probabilities are for, by
-    default those of the labels given to `fit`; target_prior, those to correct for, or None: no
-    correction until `adapt` estimates it from logits without labels. Both sum to 1, or are the
-    share of class 1 for two classes. calibrator, the name of the method that `fit` fits first
-    (`wrap` takes one that is fitted already); task.
+    train_prior: the class proportions that the calibrated probabilities are for, by default those
+    of the labels given to `fit`; target_prior: the proportions to correct for, or None for no
+    correction until `adapt` estimates them from logits without labels; calibrator: the name of the
+    method that `fit` fits first (`wrap` takes a fitted one); task: "auto" or "multilabel", as in
+    `Calibrator`. A prior has K entries with sum 1; for two classes the share of class 1 is enough.
 
     Fitted: `calibrator_`, `train_prior_` and `target_prior_` (K,).
 
@@ -45,7 +45,7 @@ class PriorCorrection(Calibrator):
     """
 
     method: ClassVar[str] = "prior-correction"
-    summary: ClassVar[str] = "other class proportions than in training, after any calibrator"
+    summary: ClassVar[str] = "correction for other class proportions, after any calibrator"
     state: ClassVar[tuple[str, ...]] = ("calibrator_", "train_prior_", "target_prior_")
     calibrator_: Calibrator
 
@@ -62,9 +62,9 @@ class PriorCorrection(Calibrator):
         self.task = task
 
     def wrap(self, calibrator: Calibrator) -> Self:
-        """Correct a calibrator that is fitted; nothing else is learned.
+        """Correct a fitted calibrator; nothing else is learnt.
 
-        Without `train_prior` the proportions of its calibration labels are taken.
+        `train_prior` defaults to the class proportions of its calibration labels.
         """
         check_is_fitted(calibrator, "n_classes_")
         if calibrator.task == "multilabel" or self.task == "multilabel":
@@ -77,7 +77,7 @@ class PriorCorrection(Calibrator):
     def adapt(self, logits: Any) -> Self:
         """Estimate the target prior from logits (N, K) without labels, by EM, and correct for it.
 
-        Warns if EM did not converge, as when the classes cannot be told apart.
+        Warns if EM does not converge, for example if the classes are indistinguishable.
         """
         check_is_fitted(self, "n_classes_")
         if self.task == "multilabel":
@@ -132,7 +132,7 @@ class PriorCorrection(Calibrator):
         }
 
     def _correct(self, calibrator: Calibrator, counts: np.ndarray) -> None:
-        """Take the calibrator and both priors; `counts` (K,) of labels stand in for the first."""
+        """Set the calibrator and both priors; label counts (K,) are the default train prior."""
         k = self.n_classes_
         if self.train_prior is None:
             counts = np.where(counts > 0, counts, counts.sum() / (counts.sum() + 1))
@@ -169,7 +169,7 @@ def estimate_prior(proba: np.ndarray, train_prior: np.ndarray) -> tuple[np.ndarr
     """The class proportions (K,) of highest likelihood for unlabelled samples, by EM.
 
     proba: calibrated probabilities (N, K) for `train_prior` (K,). The likelihood of q is that of
-    the mixture Σ_k q_k·p(x | k), p(x | k) ∝ p_k(x)/train_k: concave, so that EM finds its top.
+    the mixture Σ_k q_k·p(x | k), p(x | k) ∝ p_k(x)/train_k. It is concave, so EM finds its maximum.
 
     >>> prior, _ = estimate_prior(np.array([[0.9, 0.1]] * 3 + [[0.1, 0.9]]), np.array([0.5, 0.5]))
     >>> prior.round(4).tolist()

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy.interpolate import BSpline, PPoly
 
+from focalcal._checks import check_whole
 from focalcal.calibrators._columns import Column, each
 from focalcal.calibrators._logistic import LogisticFit, common_slope, fit_logistic, slope_prior
 from focalcal.calibrators._piecewise import PiecewiseCalibrator, pack
@@ -27,17 +28,19 @@ class _Curve:
 
 
 class SplineCalibration(PiecewiseCalibrator):
-    """logit p = f(s), f an increasing cubic spline of the log-odds s with straight tails.
+    """logit p = f(s), f an increasing cubic spline of the log-odds s with linear tails.
 
-    f(s) = Σ β_j B_j(a·s + b), β non-decreasing, where a, b are a first straight-line fit, which
-    a weak prior pulls to the one slope that suits all classes best. With β_j at the Greville
-    points f is that line, so the slopes θ_j = Δβ_j/Δg_j are 1 there, and ½·shrinkage·Σ(θ_j − 1)²
-    pulls the curve towards it: many samples bend it, few do not. The NLL summed over the columns
-    never rises. Knots are quantiles, ones and zeros counting alike, so that rare classes get
-    knots where they occur.
+    f(s) = Σ β_j B_j(a·s + b) with non-decreasing β, where a·s + b is fitted first, with a weak
+    prior on a around the common slope of all classes. If β_j are the Greville points g_j, f is that
+    line and the slopes θ_j = Δβ_j/Δg_j are 1; the penalty ½·shrinkage·Σ(θ_j − 1)² shrinks f to the
+    line when samples are few. Summed over the classes, the NLL never rises. Knots are quantiles in
+    which ones and zeros have the same total weight, so rare classes get knots where they occur.
 
-    Arguments: n_knots ≥ 2; shrinkage ≥ 0; mode, "ovr" or "top-label"; task. Fitted: `edges_`
-    (J, L) and `pieces_` (J, L+1, 5), origin and cubic coefficients of each piece.
+    n_knots: number of knots, at least 2; shrinkage: weight of the penalty, at least 0; mode: "ovr"
+    (each class against the rest, then normalised) or "top-label" (only the confidence of the
+    predicted class); task: "auto" or "multilabel", as in `Calibrator`.
+
+    Fitted: `edges_` (J, L) and `pieces_` (J, L+1, 5): origin and cubic coefficients of each piece.
 
     >>> rng = np.random.default_rng(0)
     >>> s = rng.normal(size=500) * 3
@@ -64,8 +67,7 @@ class SplineCalibration(PiecewiseCalibrator):
 
     def _check_params(self) -> None:
         super()._check_params()
-        if int(self.n_knots) != self.n_knots or self.n_knots < 2:
-            raise InputError(f"expected a whole number n_knots >= 2, got {self.n_knots!r}")
+        check_whole(self.n_knots, "n_knots", 2)
         if not 0 <= self.shrinkage < np.inf:
             raise InputError(f"expected a finite shrinkage >= 0, got {self.shrinkage!r}")
 
@@ -109,7 +111,7 @@ def _knots(column: Column, n: int) -> np.ndarray:
 
 
 def _apart(knots: np.ndarray, slope: float, intercept: float) -> np.ndarray:
-    """The knots that are still distinct, by more than rounding, as slope·knot + intercept."""
+    """The knots whose images slope·knot + intercept differ by more than rounding."""
     moved = slope * knots + intercept
     least = 1e-9 * float(np.abs(moved).max())
     kept = [0]
@@ -125,7 +127,7 @@ def _basis(x: np.ndarray, knots: np.ndarray) -> np.ndarray:
     inside = np.clip(x, knots[0], knots[-1])
     design = BSpline.design_matrix(inside, padded, DEGREE).toarray()
     slopes = BSpline(padded, np.eye(design.shape[1]), DEGREE).derivative()
-    # The end slopes have two non-zero entries each; taking them as limits from inside.
+    # Slopes at the end knots, as limits from inside.
     ends = slopes(np.array([knots[0], np.nextafter(knots[-1], knots[0])]))
     tails = np.stack([np.minimum(x - knots[0], 0), np.maximum(x - knots[-1], 0)], axis=1)
     return design + tails @ ends
@@ -164,7 +166,7 @@ def _fit_spline(
 def _pieces(
     knots: np.ndarray, beta: np.ndarray, slope: float, intercept: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Edges and pieces in s of the spline that was fitted in slope·s + intercept."""
+    """Edges and pieces in s of a spline in slope·s + intercept."""
     polynomial = PPoly.from_spline(BSpline(_padded(knots), beta, DEGREE))
     keep = np.diff(polynomial.x) > 0
     cubic = polynomial.c[::-1, keep].T * slope ** np.arange(DEGREE + 1)

@@ -27,9 +27,9 @@ except ImportError as error:
 class CalibratorModule(nn.Module):
     """A fitted calibrator as a module without parameters: logits in, probabilities out.
 
-    Fitted numbers are buffers, so they move with `.to(device)` and appear in `state_dict()`.
-    Gradients flow to the logits. Half precision logits are widened to float32, and so are the
-    buffers of a module cast to half precision, which would merge bin edges.
+    Fitted numbers are buffers: they move with `.to(device)` and appear in `state_dict()`. Gradients
+    flow to the logits. Half-precision logits are widened to float32. Casting the module to half
+    precision leaves the buffers in float32, because rounding would merge bin edges.
 
     >>> import torch
     >>> from focalcal.calibrators import PlattScaling
@@ -79,7 +79,7 @@ class CalibratorModule(nn.Module):
         return self._bound()._calibrated(logits)
 
     def _bound(self) -> Calibrator:
-        """The calibrator with its arrays replaced by this module's buffers, wherever they are.
+        """The calibrator with its arrays replaced by this module's buffers.
 
         Scalars stay Python numbers: calibrators may branch on them, which a tensor would forbid
         under `torch.export`.
@@ -121,15 +121,12 @@ class CalibratedModule(nn.Module):
     """A network whose forward pass returns calibrated probabilities instead of logits.
 
     `model` returns logits (N, K), (N,) or (N, 1), images of logits (N, K, d1..dk), or an output
-    with `logits` as Hugging Face models do. It is held, not copied, and put in eval mode, because a
-    calibrator is fitted to logits without dropout. `train()` leaves that mode. Calibration adds
-    buffers only: there is nothing more to train.
+    with `logits` as Hugging Face models do. It is not copied. It is put in eval mode, because a
+    calibrator is fitted to logits without dropout; `train()` leaves that mode. Calibration adds
+    buffers and no parameters.
 
-    Arguments:
-        model: the network.
-        calibrator: fitted.
-        log: return log-probabilities.
-        class_axis: where the classes are if there are more axes than two; −1 for tokens (N, T, K).
+    model: the network; calibrator: a fitted calibrator; log: return log-probabilities; class_axis:
+    the axis of the classes if the logits have more than two, −1 for tokens (N, T, K).
 
     >>> import torch
     >>> from focalcal.calibrators import PlattScaling
@@ -168,7 +165,7 @@ class CalibratedModule(nn.Module):
         """Write network and calibrator as one ONNX graph; `options` go to `torch.onnx.export`.
 
         `example` is one input batch or a tuple of inputs, whose first axis is the batch and stays
-        free. The network is put in eval mode. One that is an ONNX file already needs only
+        free. The network is put in eval mode. For a network that is already an ONNX file use
         `focalcal.calibrators.attach_to_onnx`.
         """
         self.eval()
@@ -196,7 +193,7 @@ def _logits(output: Any) -> Tensor:
 
 
 def _export_network(model: nn.Module, inputs: tuple[Any, ...], path: str, options: Any) -> None:
-    """With torch's present exporter if onnxscript is there, else with its older one."""
+    """With torch's current exporter if onnxscript is installed, else with the legacy one."""
     if importlib.util.find_spec("onnxscript") is not None:
         batch = tuple({0: torch.export.Dim.DYNAMIC} for _ in inputs)
         torch.onnx.export(model, inputs, path, **{"dynamic_shapes": batch, **options})

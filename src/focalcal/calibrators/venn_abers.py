@@ -1,4 +1,4 @@
-"""Venn–Abers prediction: two isotonic regressions, one for each label the sample might have."""
+"""Venn–Abers prediction: two isotonic regressions, one for each possible label of the sample."""
 
 from __future__ import annotations
 
@@ -16,14 +16,16 @@ from focalcal.errors import InputError
 class VennAbers(ColumnCalibrator):
     """The interval [p0, p1] of a Venn–Abers predictor and the probability p1/(1 − p0 + p1).
 
-    p0 and p1 are the isotonic regressions of the calibration outcomes together with the sample
-    itself, labelled 0 and labelled 1. One of the two is calibrated whatever the data are, as long
-    as samples are exchangeable; their distance says how much the calibration data know. Scores
-    within a relative 1e-5 of each other are merged, so that NumPy, torch and ONNX agree; this moves
-    p0 and p1 by up to about .002 from the definition with scores kept distinct.
+    p0 and p1 are isotonic regressions of the calibration outcomes with the sample itself added,
+    labelled 0 and labelled 1. If the samples are exchangeable, one of the two is calibrated for any
+    distribution; their distance measures how much the calibration data leave open. Scores within a
+    relative 1e-5 of each other are merged, so that NumPy, torch and ONNX agree; this moves p0 and
+    p1 by up to about .002 from the definition with distinct scores.
 
-    Arguments: mode, "ovr" (each class against the rest, then normalised) or "top-label"; task.
-    Fitted: `edges_` (J, L), in log-odds, `lower_` and `upper_` (J, L+1), p0 and p1 of each piece.
+    mode: "ovr" (each class against the rest, then normalised) or "top-label" (only the confidence
+    of the predicted class); task: "auto" or "multilabel", as in `Calibrator`.
+
+    Fitted: `edges_` (J, L), in log-odds, `lower_` and `upper_` (J, L+1): p0 and p1 of each piece.
 
     >>> s = np.array([-2.0, -1.0, 0.0, 1.0, 2.0] * 10)
     >>> y = np.array([0, 0, 1, 0, 1] * 10)
@@ -81,8 +83,8 @@ class VennAbers(ColumnCalibrator):
 def _fit_column(column: Column) -> tuple[np.ndarray, np.ndarray]:
     """Edges (2M,) and pieces (2M + 1, 2) of p0 and p1 for M distinct scores.
 
-    At a score the sample joins its group; between two scores p0 is that of the one below and p1
-    that of the one above. Edges stand a little beside the scores, further than rounding.
+    At a score the sample joins its group; between two scores p0 is that of the score below and p1
+    that of the score above. Edges lie just beside the scores, further than rounding.
     """
     s, group = np.unique(without_rounding(column.log_odds), return_inverse=True)
     totals = np.bincount(group, column.weights)
@@ -102,9 +104,9 @@ def with_a_one(totals: np.ndarray, ones: np.ndarray) -> np.ndarray:
     """p1 of each group (M,): its isotonic value with one more sample in it, an outcome 1.
 
     totals, ones: weights (M,) of all samples and of the ones, groups in increasing order. The
-    slopes of the greatest convex minorant of the cumulative sums are the isotonic regression. One
-    sample more moves all points before it by (−1, −1); the stack holds the minorant from there
-    on, and moves on by one group at a time.
+    slopes of the greatest convex minorant of the cumulative sums are the isotonic regression. The
+    added sample shifts all points before it by (−1, −1); the stack holds the minorant of the points
+    after it while it moves up by one group at a time.
 
     >>> with_a_one(np.array([1.0, 1.0]), np.array([0.0, 1.0])).tolist()
     [0.5, 1.0]
@@ -127,7 +129,7 @@ def with_a_one(totals: np.ndarray, ones: np.ndarray) -> np.ndarray:
 
 
 def _push(stack: list[tuple[float, float]], point: tuple[float, float]) -> None:
-    """Add a point to the left of a convex chain, and drop the corners that it makes needless."""
+    """Add a point on the left of a convex chain and drop the corners that are no longer convex."""
     x, y = point
     while len(stack) > 1:
         (x0, y0), (x1, y1) = stack[-1], stack[-2]

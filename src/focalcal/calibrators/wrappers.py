@@ -18,27 +18,26 @@ from focalcal.errors import InputError
 
 RESPONSES = ("auto", "decision_function", "predict_log_proba")
 CERTAIN = 1e-15
-"""Smaller probabilities count as zero, for which calibrators learn a floor: a naive Bayes sure to
-1e-4000 and wrong would otherwise decide the temperature by itself."""
+"""Smaller probabilities count as zero, for which calibrators learn a floor: a single wrong
+prediction of 1e-4000, as from naive Bayes, would otherwise determine the temperature."""
 
 
 class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
     """A classifier whose `predict_proba` goes through one calibrator.
 
-    With cv="prefit" (default) the estimator is fitted already and `fit` sees calibration data
-    only, which must not be its training data. With cv=k, `fit` collects the logits of every
-    sample from a clone that did not see it (k stratified folds), fits one calibrator to them, and
-    then fits the estimator to all samples: one estimator and one map, where scikit-learn's
-    `CalibratedClassifierCV` averages k of each.
+    With cv="prefit" the estimator is already fitted, and `fit` takes calibration data, which must
+    not be its training data. With cv=k, `fit` collects out-of-fold logits of all samples (k
+    stratified folds), fits one calibrator to them, and then fits the estimator to all samples. The
+    result is one estimator and one map, where scikit-learn's `CalibratedClassifierCV` averages k of
+    each.
 
-    Arguments:
-        estimator: any scikit-learn classifier.
-        calibrator: any calibrator of this package, or its name in METHODS such as "temperature";
-            None is temperature scaling by NLL.
-        cv: "prefit" or the number of folds ≥ 2; folds are shuffled with `random_state`.
-        response: which logits are calibrated. "decision_function" or "predict_log_proba"; "auto"
-            takes the first of them that the estimator has. A probability below 1e-15 counts as
-            zero; where there are zeros, the calibrator learns a floor under the probabilities.
+    estimator: any scikit-learn classifier; calibrator: a calibrator of this package or its name in
+    METHODS, None for temperature scaling by NLL; cv: "prefit" or the number of folds, at least 2;
+    response: "decision_function" or "predict_log_proba", which gives the logits, or "auto" for the
+    first of them that the estimator has; random_state: seed of the folds' shuffling.
+
+    A probability below 1e-15 counts as zero; where there are zeros, the calibrator learns a floor
+    under the probabilities.
 
     Fitted: `estimator_`, `calibrator_`, `classes_`.
 

@@ -14,7 +14,9 @@ sys.path.insert(0, str(HERE / "_ext"))
 
 import commands  # noqa: E402
 import inventories  # noqa: E402
+import pictures  # noqa: E402
 import reference  # noqa: E402
+import thumbnails  # noqa: E402
 
 from focalcal import __version__  # noqa: E402
 from focalcal.metrics.declare import METRICS  # noqa: E402
@@ -62,17 +64,19 @@ sphinx_gallery_conf = {
     "examples_dirs": "../examples",
     "gallery_dirs": "gallery",
     "filename_pattern": r"/plot_",
-    "ignore_pattern": r"(__init__|/_|a_year)",  # a_year runs the page of that name
-    "within_subsection_order": "FileNameSortKey",
+    "ignore_pattern": r"(__init__|/_|curvature_resnet20)",  # needs weights and data
+    "within_subsection_order": "thumbnails.Order",
     "download_all_examples": False,
     "min_reported_time": 60,
     "show_memory": False,
     "remove_config_comments": True,
     "image_scrapers": ("matplotlib",),
-    "reset_modules": ("matplotlib",),
+    "reset_modules": ("matplotlib", "style.for_gallery"),
     "show_signature": False,
     "notebook_images": False,
 }
+
+CARDS = HERE / "_build" / "cards"
 
 
 def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
@@ -131,6 +135,7 @@ WITH_OUTPUT = ("tour",)
 
 
 def _include(app, docname, source) -> None:
+    source[0] = pictures.with_pictures(source[0], "/_build/pictures")
     if docname in WITH_OUTPUT:
         source[0] = commands.with_output(source[0])
     for mark, text in INCLUDES.items():
@@ -139,11 +144,12 @@ def _include(app, docname, source) -> None:
 
 
 def _write_extra(app) -> None:
-    """The demo report and the theory page, inside the site; FOCALCAL_DOCS_QUICK leaves them out."""
-    folder = HERE / "_build" / "extra"
-    folder.mkdir(parents=True, exist_ok=True)
-    if os.environ.get("FOCALCAL_DOCS_QUICK"):
+    """Pictures, the demo report and the theory page; FOCALCAL_DOCS_QUICK leaves out what is slow."""
+    quick = bool(os.environ.get("FOCALCAL_DOCS_QUICK"))
+    pictures.write_pictures(HERE / "_build" / "pictures")
+    if quick:
         return
+    folder = HERE / "_build" / "extra"
     from typer.testing import CliRunner
 
     from focalcal.cli import app as program
@@ -170,6 +176,11 @@ def _escape_bars(app, what, name, obj, options, lines) -> None:
 
 def setup(app) -> None:
     (HERE / "_build" / "extra").mkdir(parents=True, exist_ok=True)
+    # Before sphinx-gallery, which copies the cards as thumbnails.
+    quick = bool(os.environ.get("FOCALCAL_DOCS_QUICK"))
+    app.connect(
+        "config-inited", lambda *_: thumbnails.write_cards(CARDS, run=not quick), priority=1
+    )
     app.connect("autodoc-process-docstring", _escape_bars)
     app.connect("autodoc-skip-member", _skip_foreign)
     app.connect("builder-inited", _write_extra)

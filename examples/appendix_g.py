@@ -101,3 +101,5 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+
+# sphinx_gallery_thumbnail_path = '_build/cards/appendix_g.png'

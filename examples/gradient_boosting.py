@@ -53,3 +53,5 @@ def main() -> dict[str, tuple[float, float]]:
 if __name__ == "__main__":
     for name, (before, after) in main().items():
         print(f"{name:9} NLL {before:.4f} -> {after:.4f}")
+
+# sphinx_gallery_thumbnail_path = '_build/cards/gradient_boosting.png'

@@ -68,4 +68,8 @@ def main(folder: Path) -> dict[str, float]:
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
-        print(main(Path(folder)))
+        found = main(Path(folder))
+    for name in ("accuracy", "nll", "brier", "ece"):
+        print(f"eval_{name:9} {found[f'eval_{name}']:.4f}")
+
+# sphinx_gallery_thumbnail_path = '_build/cards/huggingface_trainer.png'

@@ -74,3 +74,5 @@ if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
         for task, (before, after) in main(Path(folder)).items():
             print(f"{task}: ECE {before:.3f} before, {after:.3f} after")
+
+# sphinx_gallery_thumbnail_path = '_build/cards/language_model_answers.png'

@@ -73,4 +73,8 @@ def main(folder: Path) -> tuple[dict[str, float], Calibrator]:
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
         metrics, calibrator = main(Path(folder))
-        print(metrics, calibrator.temperature_)
+    for name in ("accuracy", "nll", "brier", "ece"):
+        print(f"val_{name:12} {metrics[f'val_{name}']:.4f}")
+    print(f"temperature      {calibrator.temperature_:.4f}")
+
+# sphinx_gallery_thumbnail_path = '_build/cards/lightning_callback.png'

@@ -67,4 +67,9 @@ def main(folder: Path) -> dict[str, float]:
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
-        print(main(Path(folder)))
+        found = main(Path(folder))
+    print(f"ECE before   {100 * found['before']:5.2f} %")
+    print(f"ECE after    {100 * found['after']:5.2f} %")
+    print(f"ONNX within  {found['onnx']:.1e}")
+
+# sphinx_gallery_thumbnail_path = '_build/cards/plain_pytorch.png'

@@ -42,9 +42,10 @@ on_test = {
     )
     for m in METHODS
 }
-fig, ax = plt.subplots(figsize=(6, 4), layout="constrained")
-for method in METHODS:
-    ax.plot(scores[method], on_test[method], "o")
-    ax.annotate(method, (scores[method], on_test[method]), fontsize=8, xytext=(4, 4),
-                textcoords="offset points")  # fmt: skip
-ax.set(xlabel="log-loss, cross-validated on the validation set", ylabel="log-loss on the test set")
+order = sorted(METHODS, key=scores.get, reverse=True)
+fig, ax = plt.subplots(figsize=(6, 3.6), layout="constrained")
+ax.hlines(order, [scores[m] for m in order], [on_test[m] for m in order], color="0.7")
+ax.plot([scores[m] for m in order], order, "o", label="cross-validated on the validation set")
+ax.plot([on_test[m] for m in order], order, "s", label="on the test set")
+ax.set(xlabel="log-loss", xlim=(0.15, None))
+ax.legend()

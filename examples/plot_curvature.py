@@ -51,4 +51,4 @@ fig, ax = plt.subplots(figsize=(6, 4), layout="constrained")
 ax.errorbar([r[1] for r in rows], [r[3] for r in rows], xerr=[r[2] for r in rows], fmt="o-")
 for gamma, trace, _, ece in rows:
     ax.annotate(f"γ = {gamma:g}", (trace, ece), xytext=(5, 5), textcoords="offset points")
-ax.set(xlabel="trace of the Hessian", ylabel="ECE on the test set", xscale="log")
+ax.set(xlabel="trace of the Hessian", ylabel="ECE on the test set")

@@ -43,4 +43,6 @@ for method in ("temperature", "structured-vector"):
     ax.semilogx(sizes, losses, "o-", label=method)
 ax.axhline(metrics.nll(y_test, uncalibrated), color="0.6", label="uncalibrated")
 ax.set(xlabel="calibration samples", ylabel="log-loss on the test set")
+ax.set_xticks(sizes, sizes)
+ax.minorticks_off()
 ax.legend(frameon=False)

@@ -57,4 +57,7 @@ def main() -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    print(main())
+    for name, value in main().items():
+        print(f"{name:12} {value:>10,.4g}")
+
+# sphinx_gallery_thumbnail_path = '_build/cards/segmentation.png'

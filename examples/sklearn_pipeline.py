@@ -47,3 +47,5 @@ def main() -> dict[str, tuple[float, float]]:
 if __name__ == "__main__":
     for name, (error, loss) in main().items():
         print(f"{name:14} ECE {100 * error:5.2f} %   NLL {loss:.3f}")
+
+# sphinx_gallery_thumbnail_path = '_build/cards/sklearn_pipeline.png'

@@ -35,4 +35,9 @@ def main(folder: Path) -> Path:
 
 
 if __name__ == "__main__":
-    print(main(Path("runs/calibration")))
+    folder = main(Path("runs/calibration"))
+    print(f"$ tensorboard --logdir {folder.parent}")
+    for file in sorted(folder.glob("events.*")):
+        print(f"{file.name.split('.')[0]}: {file.stat().st_size / 1000:.0f} kB, 3 steps")
+
+# sphinx_gallery_thumbnail_path = '_build/cards/tensorboard_log.png'

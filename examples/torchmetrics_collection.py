@@ -35,4 +35,7 @@ def main() -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    print(main())
+    for name, value in main().items():
+        print(f"{name:26} {value:.4f}")
+
+# sphinx_gallery_thumbnail_path = '_build/cards/torchmetrics_collection.png'

@@ -76,7 +76,8 @@ sphinx_gallery_conf = {
     "notebook_images": False,
 }
 
-CARDS = HERE / "_build" / "cards"
+QUICK = bool(os.environ.get("FOCALCAL_DOCS_QUICK"))
+"""Whether to leave out what takes minutes: the examples, the demo report and the theory page."""
 
 
 def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
@@ -144,10 +145,9 @@ def _include(app, docname, source) -> None:
 
 
 def _write_extra(app) -> None:
-    """Pictures, the demo report and the theory page; FOCALCAL_DOCS_QUICK leaves out what is slow."""
-    quick = bool(os.environ.get("FOCALCAL_DOCS_QUICK"))
+    """Pictures, the demo report and the theory page; a quick build has the pictures only."""
     pictures.write_pictures(HERE / "_build" / "pictures")
-    if quick:
+    if QUICK:
         return
     folder = HERE / "_build" / "extra"
     from typer.testing import CliRunner
@@ -161,6 +161,10 @@ def _write_extra(app) -> None:
             result = CliRunner().invoke(program, arguments)
         if result.exit_code:
             raise RuntimeError(f"focalcal {' '.join(arguments)}: {result.output}")
+
+
+def _write_cards(app, config) -> None:
+    thumbnails.write_cards(HERE / "_build" / "cards", run=not QUICK)
 
 
 def _skip_foreign(app, what, name, obj, skip, options) -> bool | None:
@@ -177,10 +181,7 @@ def _escape_bars(app, what, name, obj, options, lines) -> None:
 def setup(app) -> None:
     (HERE / "_build" / "extra").mkdir(parents=True, exist_ok=True)
     # Before sphinx-gallery, which copies the cards as thumbnails.
-    quick = bool(os.environ.get("FOCALCAL_DOCS_QUICK"))
-    app.connect(
-        "config-inited", lambda *_: thumbnails.write_cards(CARDS, run=not quick), priority=1
-    )
+    app.connect("config-inited", _write_cards, priority=1)
     app.connect("autodoc-process-docstring", _escape_bars)
     app.connect("autodoc-skip-member", _skip_foreign)
     app.connect("builder-inited", _write_extra)

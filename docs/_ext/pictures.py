@@ -80,7 +80,7 @@ def _calibrated(rng: np.random.Generator, n: int, k: int = 5) -> tuple[np.ndarra
 
 @functools.cache
 def _fitted(method: str, n: int) -> calibrators.Calibrator:
-    """A calibrator fitted to n validation samples of the ResNet-18; larger sets hold smaller ones."""
+    """Fitted to n validation samples of the ResNet-18; larger sets contain the smaller ones."""
     val, _ = resnet18()
     rows = np.random.default_rng(0).permutation(val.n)[:n]
     return calibrators.make(method).fit(val.logits[rows], val.labels[rows])

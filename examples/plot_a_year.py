@@ -11,7 +11,7 @@ world changes, and at equal confidence the model is right less often than before
 """
 
 # %%
-import os
+import contextlib
 import shlex
 import tempfile
 from pathlib import Path
@@ -25,14 +25,14 @@ from focalcal.cli import app
 from focalcal.predictions import Predictions
 
 rng = np.random.default_rng(7)
-folder = tempfile.TemporaryDirectory()
-home = Path.cwd()
-os.chdir(folder.name)
+temporary = tempfile.TemporaryDirectory()
+folder = Path(temporary.name)
 
 
 def focalcal(command, lines=12):
     """Run a command and print the first lines of what it prints."""
-    result = CliRunner().invoke(app, shlex.split(command))
+    with contextlib.chdir(folder):
+        result = CliRunner().invoke(app, shlex.split(command))
     shown = result.stdout.rstrip().split("\n")[:lines]
     print("\n".join([f"$ focalcal {command}", *shown]))
     return result.exit_code
@@ -46,11 +46,10 @@ def draw(n, honesty=1.0):
     return Predictions(logits=1.6 * truth, labels=labels, extra={"country": country})
 
 
-draw(4000).save("val.npz")
-draw(6000).save("test.npz")
-Path("weeks").mkdir()
+draw(4000).save(folder / "val.npz")
+draw(6000).save(folder / "test.npz")
 for week in range(1, 53):
-    draw(500, honesty=1.0 if week < 20 else 0.7).save(f"weeks/week-{week:02d}.npz")
+    draw(500, honesty=1.0 if week < 20 else 0.7).save(folder / f"weeks/week-{week:02d}.npz")
 
 # %%
 # January: fit, and show the evidence
@@ -68,7 +67,8 @@ focalcal("report --val val.npz --test test.npz --methods identity,temperature --
 # ------------------------------
 focalcal("evaluate calibrated.npz --by country --resamples 200", lines=2)
 
-found = metrics.evaluate_by(Predictions.load("calibrated.npz"), by="country", resamples=200)
+calibrated = Predictions.load(folder / "calibrated.npz")
+found = metrics.evaluate_by(calibrated, by="country", resamples=200)
 slices = sorted(found.slices, key=lambda s: s.ece - s.expected_ece)
 fig, ax = plt.subplots(figsize=(6, 2.6), layout="constrained")
 for i, s in enumerate(slices):
@@ -95,7 +95,8 @@ focalcal("fit val.npz --by country -o by-country.json")
 # difference is the price of a guarantee for samples that are yet to come.
 focalcal("decide test.npz --calibrator calibrator.json --target-accuracy 0.9 --save")
 
-calibrator, test = calibrators.load("calibrator.json"), Predictions.load("test.npz")
+calibrator = calibrators.load(folder / "calibrator.json")
+test = Predictions.load(folder / "test.npz")
 curve = metrics.risk_coverage(test.labels, calibrator.predict_proba(test.logits))
 fig, ax = plt.subplots(figsize=(6, 3.2), layout="constrained")
 ax.plot(curve.threshold, 100 * (1 - curve.risk), label="accuracy of what is decided alone")
@@ -115,7 +116,7 @@ focalcal(f"monitor test.npz 'weeks/week-0*.npz' 'weeks/week-1*.npz' {watch}", li
 code = focalcal(f"monitor monitor.json 'weeks/week-2*.npz' {watch}", lines=2)
 print(f"exit code {code}")
 
-results = metrics.Monitor.from_json(Path("monitor.json").read_text()).results
+results = metrics.Monitor.from_json((folder / "monitor.json").read_text()).results
 weeks = np.arange(1, len(results) + 1)
 expected = [r.expected_accuracy for r in results]
 fig, ax = plt.subplots(figsize=(6, 3.2), layout="constrained")
@@ -144,7 +145,6 @@ focalcal("decide 'weeks/week-3*.npz' --calibrator new.json --target-accuracy 0.9
 focalcal("monitor 'weeks/week-3*.npz' 'weeks/week-4*.npz' 'weeks/week-5*.npz' "
          "--calibrator new.json --state later.json", lines=1)  # fmt: skip
 
-os.chdir(home)
-folder.cleanup()
+temporary.cleanup()
 
 # sphinx_gallery_thumbnail_number = 3

@@ -10,7 +10,6 @@ from typing import Any, Self
 import numpy as np
 
 from focalcal._arrays import Array, is_torch, log_softmax, namespace, to_numpy, two_columns
-from focalcal._blocks import map_blocks
 from focalcal._checks import check_labels, check_logits, check_probs
 from focalcal._labels import encode
 from focalcal.errors import InputError
@@ -119,9 +118,6 @@ class Predictions:
             # σ by exp of a non-positive number only: no overflow for any finite logit.
             small = xp.exp(-xp.abs(self.logits))
             return xp.where(self.logits >= 0, 1 / (1 + small), small / (1 + small))
-        logits = self.logits
-        if isinstance(logits, np.ndarray) and logits.ndim == 2 and 1 < logits.shape[1] <= 64:
-            return _softmax_of_few(logits)
         return xp.exp(self.log_probs())
 
     def log_probs(self, floor: float | None = None) -> Array:
@@ -314,25 +310,6 @@ def concatenate(parts: Sequence[Predictions]) -> Predictions:
 
 def _kind(predictions: Predictions) -> str:
     return "logits" if predictions.logits is not None else "probabilities"
-
-
-def _softmax_of_few(logits: np.ndarray) -> np.ndarray:
-    """softmax of (N, K) for few classes: in blocks with the classes first, several times faster.
-
-    The result is stored class by class, the order in which the metrics read it.
-    """
-    n, k = logits.shape
-    out = np.empty((k, n), dtype=logits.dtype)
-
-    def block(rows: slice) -> None:
-        z = np.array(logits[rows].T, order="C")  # a copy in every layout: it is overwritten
-        with np.errstate(over="ignore"):  # a difference of −∞ has a probability of 0
-            z -= z.max(axis=0)
-        np.exp(z, out=z)
-        np.divide(z, z.sum(axis=0), out=out[:, rows])
-
-    map_blocks(block, n, max(1, 2**16 // k))
-    return out.T
 
 
 def _both_columns(probs: Array) -> Array:

@@ -7,6 +7,7 @@ import pytest
 
 from focalcal import metrics
 from focalcal.metrics import METRICS, Sample
+from focalcal.metrics.intervals import _hall, _student, _wilson
 
 CLASSWISE = ("classwise_ece", "ace", "brier_calibration")
 
@@ -48,15 +49,124 @@ def test_class_wise_intervals_hold_a_known_error():
     assert max(missed.values()) <= 8, missed
 
 
-def test_shares_near_one_have_wilson_s_interval():
-    """All of 20 right: 1 is no certainty. Independent: the roots of |p̂ − p| = z √(p(1−p)/n)."""
+def test_shares_near_one_have_wilson_s_interval_with_continuity_correction():
+    """All of 20 right: 1 is no certainty. Independent: roots of |p̂ − p| − 1/2n = z √(p(1−p)/n)."""
     e = metrics.evaluate(np.zeros(20, int), np.tile([0.999, 0.001], (20, 1)), resamples=10)
     z = 1.959964
-    assert e["high_confidence_accuracy"].low == pytest.approx(20 / (20 + z**2), abs=1e-5)
+    low = e["high_confidence_accuracy"].low
+    assert 1 - low - 1 / 40 == pytest.approx(z * np.sqrt(low * (1 - low) / 20), rel=1e-5)
     assert e["accuracy"].high == 1
-    half = metrics.evaluate([0, 1], [[0.6, 0.4]] * 2, resamples=10)["accuracy"]
-    for end in (half.low, half.high):
-        assert abs(0.5 - end) == pytest.approx(z * np.sqrt(end * (1 - end) / 2), rel=1e-5)
+    some = metrics.evaluate([0, 1] * 10, [[0.6, 0.4]] * 20, resamples=10)["accuracy"]
+    for end in (some.low, some.high):
+        assert abs(0.5 - end) - 1 / 40 == pytest.approx(z * np.sqrt(end * (1 - end) / 20), rel=1e-5)
+
+
+@pytest.mark.parametrize("n", [20, 400])
+@pytest.mark.parametrize("share", [0.0005, 0.02, 0.3, 0.96])
+def test_shares_cover(n, share):
+    """Exact: binomial probabilities of the counts whose interval holds the share."""
+    from scipy.stats import binom
+
+    held = [low <= share <= high for low, high in (_wilson(h / n, n, 0.95) for h in range(n + 1))]
+    assert binom.pmf(np.arange(n + 1), n, share)[held].sum() >= 0.949
+
+
+def test_quantiles_of_student_s_t():
+    from scipy.stats import t
+
+    for level in (0.8, 0.95, 0.99):
+        z = t.ppf((1 + level) / 2, np.inf)
+        for df in (5, 10, 100, 1e6):
+            assert _student(z, df) == pytest.approx(t.ppf((1 + level) / 2, df), rel=0.02)
+
+
+def test_the_interval_of_a_symmetric_mean_is_student_s():
+    """Independent: scipy.stats.ttest_1samp, which is exact for normal data without skewness."""
+    from scipy.stats import ttest_1samp
+
+    y, p = [1, 1, 0, 0] * 10, [0.9, 0.7, 0.3, 0.1] * 10
+    got = metrics.evaluate(y, p, resamples=10)["brier"]
+    losses = (np.array(y) - p) ** 2
+    want = ttest_1samp(losses, 0).confidence_interval(0.95)
+    assert (got.low, got.high) == pytest.approx(tuple(want), rel=1e-4)
+
+
+def test_hall_s_interval_inverts_his_transformation():
+    """Both ends give ±t for T + aT²/3 + a²T³/27 + a/6, by the formula itself."""
+    for a in (-0.4, 0.0, 0.3):
+        for end, sign in zip(_hall(2.0, 0.5, a, 0.95, 30), (1, -1)):
+            t = (2.0 - end) / 0.5
+            at = t + a * t**2 / 3 + a**2 * t**3 / 27 + a / 6
+            assert at == pytest.approx(sign * _student(1.959964, 29), rel=1e-5)
+
+
+def test_intervals_of_weighted_means_are_those_of_repeated_rows(rng):
+    y, p = rng.integers(0, 3, 40), rng.dirichlet(np.ones(3), 40)
+    w = rng.integers(1, 4, 40)
+    one = metrics.evaluate(y, p, sample_weight=w, resamples=10)
+    other = metrics.evaluate(np.repeat(y, w), np.repeat(p, w, axis=0), resamples=10)
+    for name, m in METRICS.items():
+        if m.interval not in (None, "bootstrap"):
+            got, want = one[name], other[name]
+            ends = (got.low, got.high), (want.low, want.high)
+            assert ends[0] == pytest.approx(ends[1], rel=1e-9, nan_ok=True), name
+
+
+def test_a_rare_loss_is_skewed():
+    """Nearly all losses are tiny and a few large: the upper end lies further from the mean."""
+    rng = np.random.default_rng(3)
+    y = (rng.random(300) < 0.03).astype(int)
+    e = metrics.evaluate(y, np.full(300, 0.01), resamples=10)["nll"]
+    assert e.high - e.value > 1.2 * (e.value - e.low)
+
+
+@pytest.mark.parametrize("label", [0, 1])
+def test_samples_that_are_all_right_or_all_wrong_prove_no_error_of_zero(label):
+    """Their resamples are all alike; the interval is that of the accuracy."""
+    e = metrics.evaluate(np.full(20, label), np.full(20, 0.9), resamples=50)
+    low, high = _wilson(float(label), 20, 0.95)
+    gap = e["confidence_gap"]
+    assert (gap.low, gap.high) == pytest.approx((0.9 - high, 0.9 - low))
+    for name in ("ece", "rms_calibration_error", "smooth_ece"):
+        assert e[name].high == pytest.approx(max(0.9 - low, high - 0.9))
+
+
+def test_few_of_a_kind_have_no_interval():
+    """One wrong sample has no spread, and areas need both kinds."""
+    e = metrics.evaluate([1] * 9 + [0], np.linspace(0.6, 0.9, 10), resamples=20)
+    assert np.isnan(e["nll_wrong"].low)
+    assert np.isnan(e["auroc_of_confidence"].high)
+    assert np.isfinite(e["nll_right"].low)
+
+
+def true_errors(p, q):
+    """Class-wise ECE and the parts of the Brier score, by definition, of labels drawn from q."""
+    at = np.minimum(np.ceil(p * 15).astype(int) - 1, 14).clip(min=0)
+    error = square = 0.0
+    for b in range(15):
+        inside = at == b
+        share, gap = inside.mean(axis=0), ((p - q) * inside).mean(axis=0)
+        error += np.abs(gap).mean()
+        square += np.divide(gap**2, share, out=np.zeros_like(gap), where=share > 0).sum()
+    brier = ((p - q) ** 2 + q * (1 - q)).sum(axis=1).mean()
+    return {"classwise_ece": error, "brier_calibration": square, "brier_refinement": brier - square}
+
+
+def test_few_hits_per_cell_are_covered():
+    """An accurate, over-confident classifier hits more often than its small probabilities say."""
+    rng = np.random.default_rng(1)
+    z = 8 * rng.normal(size=(100_000, 30))
+    true = true_errors(softmax(1.5 * z), softmax(z))
+    missed = dict.fromkeys(true, 0)
+    for _ in range(40):
+        z = 8 * rng.normal(size=(300, 30))
+        y = (softmax(z).cumsum(axis=1) < rng.random((300, 1))).sum(axis=1).clip(max=29)
+        sample = Sample.read(y, softmax(1.5 * z), ("sums", "top", "order", "classes", "even"))
+        stats = sample.stats()
+        for name in missed:
+            low, high = METRICS[name].interval(float(METRICS[name].of(stats)), sample, 0.95)
+            missed[name] += not low <= true[name] <= high
+    assert max(missed.values()) <= 6, missed
 
 
 def test_what_has_no_interval_says_why():

@@ -7,6 +7,7 @@ import pytest
 from scipy.optimize import brentq
 
 from focalcal import metrics
+from focalcal.metrics import smooth
 
 
 def brute_force(y, f, weights=None):
@@ -58,3 +59,27 @@ def test_constant_bias_is_the_error():
     f = np.full(1000, 0.7)
     y = (np.arange(1000) < 500).astype(int)
     assert metrics.smooth_ece(y, f) == pytest.approx(0.2, abs=1e-6)
+
+
+def test_residuals_of_one_sign_do_not_cancel():
+    """All right at a confidence close to 1: the value is the mean residual at any bandwidth."""
+    for rest in (1e-3, 1e-6, 1e-12):
+        c = np.full(20, 1 - rest)
+        assert metrics.smooth_ece(np.ones(20, int), c) == pytest.approx(1 - c[0], rel=1e-9)
+
+
+def test_resamples_of_tiny_errors_stay_on_a_small_grid(monkeypatch, rng):
+    """A bandwidth of 1e-5 would need a grid of 65,536 cells for each of 1,000 resamples."""
+    sizes = []
+    found = smooth._fixed_point
+
+    def spy(coefficients, *rest):
+        sizes.append(coefficients.shape)
+        return found(coefficients, *rest)
+
+    monkeypatch.setattr(smooth, "_fixed_point", spy)
+    p = 1 - 10 ** -rng.uniform(3, 6, 500)
+    y = np.ones(500, int)
+    y[np.argmin(p)] = 0
+    assert np.isfinite(metrics.evaluate(y, p, resamples=50)["smooth_ece"].high)
+    assert max(shape[-1] for shape in sizes if len(shape) > 1) <= 4096

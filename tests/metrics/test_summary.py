@@ -9,7 +9,6 @@ import pytest
 
 from focalcal import metrics
 from focalcal.errors import InputError
-from focalcal.metrics.intervals import bootstrap_interval
 
 FLOATS = (
     "accuracy",
@@ -79,11 +78,9 @@ def test_intervals_cover():
     rounds = 100
     for _ in range(rounds):
         y, c = draw(1000)
-        draws = metrics.bootstrap(y, None, names, confidence=c, resamples=200)
+        found = metrics.evaluate(y, confidence=c, resamples=200)
         for name in names:
-            value = getattr(metrics, name)(y, confidence=c)
-            low, high = bootstrap_interval(metrics.METRICS[name], value, draws[name], 0.95)
-            held[name] += low <= truth[name] <= high
+            held[name] += found[name].low <= truth[name] <= found[name].high
     # Binomial(100, .95) is below 86 once in 10,000.
     assert min(held.values()) >= 86, held
 

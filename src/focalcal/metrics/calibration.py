@@ -9,7 +9,7 @@ import numpy as np
 from focalcal import bins as _bins
 from focalcal.bins import Bins, quantile_positions
 from focalcal.metrics.declare import metric
-from focalcal.metrics.intervals import class_error_interval
+from focalcal.metrics.intervals import class_error_interval, gap_interval, root_interval
 from focalcal.metrics.sample import Sample
 from focalcal.stats import CalibrationStats
 
@@ -58,7 +58,13 @@ def adaptive_ece(s: CalibrationStats) -> Any:
     return _bins.mean_gap(s.equal_mass)
 
 
-@metric("ECE, debiased", needs=("top", "order"), tested=True, show="terminal")
+@metric(
+    "ECE, debiased",
+    needs=("top", "order"),
+    interval=root_interval(even=True),
+    tested=True,
+    show="terminal",
+)
 def debiased_ece(s: CalibrationStats) -> Any:
     """Debiased ℓ2 calibration error of the top label, in bins of equal mass.
 
@@ -126,7 +132,7 @@ def mce(s: CalibrationStats) -> Any:
     return _bins.max_gap(s.top)
 
 
-@metric("RMS calibration error", tested=True, show="terminal")
+@metric("RMS calibration error", interval=root_interval(even=False), tested=True, show="terminal")
 def rms_calibration_error(s: CalibrationStats) -> Any:
     """Root of Σ_b (n_b/n)·(accuracy_b − confidence_b)², equally wide bins.
 
@@ -153,7 +159,7 @@ def ks_error(s: CalibrationStats) -> Any:
     return np.abs(np.cumsum(o.excess, axis=-1)).max(axis=-1) / o.total
 
 
-@metric("confidence − accuracy", range=(-1, 1), better="")
+@metric("confidence − accuracy", range=(-1, 1), better="", interval=gap_interval)
 def confidence_gap(s: CalibrationStats) -> Any:
     """Mean confidence minus accuracy: positive means over-confident, negative under-confident.
 

@@ -1,10 +1,11 @@
-"""Intervals of metrics, and why each is as it is; docs/METRICS.md shows how often they cover.
+"""Intervals of metrics, and why each is as it is; docs/metrics.md shows how often they cover.
 
-A calibration error is a sum of absolute values: noise alone makes it positive, and resampling adds
-noise once more. The bootstrap interval of a top-label error is symmetric about the value with the
-larger of its half-widths, and reaches 0 unless the test of "calibrated" rejects. A class-wise error
-sums K·M noisy gaps, whose noise would swamp that; its interval comes from the known variance of
-each gap.
+A mean has Hall's interval, which allows for skewness, and a share Wilson's. A calibration error is
+a sum of absolute values or squares: noise alone makes it positive, and resampling adds noise once
+more. Squares have a known bias, which is taken off. The bootstrap interval of the other top-label
+errors is symmetric about the value with the larger of its half-widths; all of them reach 0 unless
+the test of "calibrated" rejects. A class-wise error sums K·M noisy gaps, whose noise would swamp
+that; its interval comes from the known variance of each gap.
 """
 
 from __future__ import annotations
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
     from focalcal.metrics.declare import Metric
     from focalcal.metrics.sample import Sample
 
+Ends = tuple[float, float]
+Interval = Callable[[float, "Sample", float], Ends]
+
+_NONE = math.nan, math.nan
 _STEPS = 24
 _erf = np.frompyfunc(math.erf, 1, 1)
 _log_factorial = np.frompyfunc(lambda n: math.lgamma(n + 1), 1, 1)
@@ -32,75 +37,151 @@ _log_factorial = np.frompyfunc(lambda n: math.lgamma(n + 1), 1, 1)
 
 
 def bootstrap_interval(
-    metric: Metric, value: float, draws: np.ndarray, level: float
-) -> tuple[float, float]:
-    """2·value − quantiles of resampled values, clipped to the range; symmetric if tested."""
+    metric: Metric, value: float, draws: np.ndarray, level: float, few: float
+) -> Ends:
+    """The interval of a value from resampled ones; few: the smaller of right and wrong samples."""
     draws = draws[~np.isnan(draws)]
-    if not math.isfinite(value) or len(draws) < 2:
-        return math.nan, math.nan
+    if len(draws) < 2:
+        return _NONE
+    if not metric.tested:  # right samples against wrong ones
+        _, spread, skewness = _moments(draws, None)
+        return _hall(value, spread, skewness, level, few)
     tail = (1 - level) / 2
-    lower, upper = np.quantile(draws, [tail, 1 - tail]).tolist()
-    below, above = max(upper - value, 0.0), max(value - lower, 0.0)
-    if metric.tested:
-        below = above = max(below, above)
-    least, most = metric.range
-    return max(value - below, least), min(value + above, most)
+    reach = float(np.abs(np.quantile(draws, [tail, 1 - tail]) - value).max())
+    return value - reach, value + reach
 
 
-def proportion_interval(value: float, sample: Sample, level: float) -> tuple[float, float]:
-    """The interval of a share of all samples (Wilson 1927): it holds up near 0 and 1."""
+def mean_interval(column: Callable[[Sample], np.ndarray], within: str = "") -> Interval:
+    """The interval of the mean of a column (N,) over all samples, or the right or wrong ones."""
+
+    def interval(value: float, sample: Sample, level: float) -> Ends:
+        x, weights = column(sample), sample.weights
+        if within:
+            rows = sample.correct == (within == "right")
+            x, weights = x[rows], None if weights is None else weights[rows]
+        n = float(len(x) if weights is None else weights.sum())
+        _, spread, skewness = _moments(x, weights)
+        root = math.sqrt(n)
+        return _hall(value, spread / root, skewness / root, level, n)
+
+    return interval
+
+
+def gap_interval(value: float, sample: Sample, level: float) -> Ends:
+    """The interval of confidence − accuracy; if all are right or all wrong, the accuracy's.
+
+    No spread is seen of what did not happen, but 20 right samples do not prove an accuracy of 1.
+    """
+    share = float(np.average(sample.correct, weights=sample.weights))
+    if 0 < share < 1:
+        return mean_interval(lambda s: s.confidence - s.correct)(value, sample, level)
+    low, high = _wilson(share, sample.total, level)
+    return value + share - high, value + share - low
+
+
+def _moments(x: np.ndarray, weights: np.ndarray | None) -> tuple[float, float, float]:
+    """Mean, standard deviation (divided by n − 1) and skewness; NaN, NaN, 0 where undefined."""
+    w = np.ones(len(x)) if weights is None else weights
+    n = w.sum()
+    if n <= 1:
+        return math.nan, math.nan, 0.0
+    mean = x @ w / n
+    off = x - mean
+    square, cube = off**2 @ w, off**3 @ w
+    skewness = cube / n / (square / n) ** 1.5 if square > 0 else 0.0
+    return float(mean), math.sqrt(square / (n - 1)), float(skewness)
+
+
+def _hall(value: float, error: float, skewness: float, level: float, n: float) -> Ends:
+    """Interval of a mean with this standard error and skewness (Hall 1992, "On the removal of
+    skewness by transformation"), with the quantile of Student's t."""
+    if not (math.isfinite(error) and n > 1):
+        return _NONE
+    reach = _student(NormalDist().inv_cdf((1 + level) / 2), n - 1)
+    a = skewness
+
+    def ended(h: float) -> float:
+        """T where T + a·T²/3 + a²·T³/27 + a/6 is h."""
+        if abs(a) < 1e-6:
+            return h
+        return 3 / a * (math.cbrt(1 + a * (h - a / 6)) - 1)
+
+    return value - error * ended(reach), value - error * ended(-reach)
+
+
+def _student(z: float, df: float) -> float:
+    """The quantile of Student's t for a normal quantile z, by Fisher's expansion in 1/df."""
+    terms = (
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+    )
+    return z + sum(term / df**i for i, term in enumerate(terms, 1))
+
+
+def proportion_interval(value: float, sample: Sample, level: float) -> Ends:
+    """The interval of a share of all samples."""
     return _wilson(value, sample.total, level)
 
 
-def high_proportion_interval(value: float, sample: Sample, level: float) -> tuple[float, float]:
+def high_proportion_interval(value: float, sample: Sample, level: float) -> Ends:
     """The same for a share of the samples of high confidence."""
     return _wilson(value, float(sample.stats().sums["high"].sum()), level)
 
 
-def _wilson(share: float, n: float, level: float) -> tuple[float, float]:
+def _wilson(share: float, n: float, level: float) -> Ends:
+    """Wilson's interval with continuity correction (Newcombe 1998): it holds up near 0 and 1."""
     z = NormalDist().inv_cdf((1 + level) / 2)
-    middle = (share + z**2 / (2 * n)) / (1 + z**2 / n)
-    reach = z * math.sqrt(share * (1 - share) / n + (z / (2 * n)) ** 2) / (1 + z**2 / n)
-    return max(min(middle - reach, share), 0.0), min(max(middle + reach, share), 1.0)
+
+    def low(share: float) -> float:
+        inner = z**2 - 2 - 1 / n + 4 * share * (n * (1 - share) + 1)
+        end = 2 * n * share + z**2 - 1 - z * math.sqrt(max(inner, 0.0))
+        return min(max(end / (2 * (n + z**2)), 0.0), share)
+
+    return low(share), 1 - low(1 - share)
 
 
-def class_error_interval(part: str) -> Callable[[float, Sample, float], tuple[float, float]]:
+def class_error_interval(part: str) -> Interval:
     """The interval of (1/K) Σ_k Σ_b |g_kb|, g the sum of p − 1[y=k] over a cell, divided by n.
 
-    g = δ + s·Z with known s = √(n_kb·p̄(1−p̄))/n, so E|g| = s·h(δ/s), h(x) = E|x + Z|. The interval
-    holds t·Σ|δ|/K for every scale t at which the value is within z standard errors of the mean that
-    gaps t·δ would give it. How δ spreads over the cells is unknown: the upper end takes δ = g, the
-    lower one g shrunk by James and Stein's rule, where small gaps are all noise. The interval is
+    g = δ + s·Z with s = √(n_kb·p(1−p))/n, so E|g| = s·h(δ/s), h(x) = E|x + Z|. The interval holds
+    t·Σ|δ|/K for every scale t at which the value is within z standard errors of the mean that gaps
+    t·δ would give it. How δ spreads over the cells, and p itself, are unknown. The upper end takes
+    δ = g and the mean probability p̄. The lower end takes g shrunk by James and Stein's rule, where
+    small gaps are all noise, and of p̄ and the frequency ȳ the one with more noise. The interval is
     extended to the value, which lies above it where noise is most of the value.
     """
 
-    def interval(value: float, sample: Sample, level: float) -> tuple[float, float]:
-        cells, k = _Cells(sample, part), sample.n_classes
-        s, z = cells.noise * cells.lattice, NormalDist().inv_cdf((1 + level) / 2)
-        x = np.divide(cells.gap, s, out=np.zeros_like(s), where=s > 0)
-        sure = float(np.abs(cells.gap[s == 0]).sum())  # cells without noise
-        slope = np.where(s > 0, _mean_slope(x), np.sign(cells.gap)) / k
-        linear = cells.variance(slope, np.zeros_like(slope)) / sample.total
-        linear /= max(float(np.sum((s * slope) ** 2)), 1e-300)
-
-        def end(shape: np.ndarray, side: float) -> float:
-            """t·Σ|δ|/K at the t where the value is z standard errors from its mean."""
-            size = (float((s * np.abs(shape)).sum()) + sure) / k
-            return size * _solve(lambda t: mean(t, shape, side), value)
-
-        def mean(t: float, shape: np.ndarray, side: float) -> float:
-            u = t * shape
-            h = _mean_slope(u)
-            absolute = u * h + math.sqrt(2 / math.pi) * np.exp(-0.5 * u**2)  # E|u + Z|
-            folded = np.maximum(u**2 + 1 - absolute**2 - h**2, 0) * _shared(k)
-            error = math.sqrt(float(np.sum(s**2 * (linear * h**2 + folded)))) / k
-            return float((s * absolute).sum() + t * sure) / k + side * z * error
-
+    def interval(value: float, sample: Sample, level: float) -> Ends:
+        cells, z = _Cells(sample, part), NormalDist().inv_cdf((1 + level) / 2)
+        x = cells.gap / np.where(cells.most_noise > 0, cells.most_noise, 1.0)
         shrunk = x * np.maximum(1 - 1 / np.maximum(x**2, 1e-300), 0)
-        low, high = end(shrunk if shrunk.any() else x, 1), end(x, -1)
-        return max(min(low, value), 0.0), min(max(high, value), 1.0)
+        low = _error_end(cells, cells.most_noise, shrunk if shrunk.any() else x, z, value)
+        x = cells.gap / np.where(cells.least_noise > 0, cells.least_noise, 1.0)
+        high = _error_end(cells, cells.least_noise, x, -z, value)
+        return min(low, value), max(high, value)
 
     return interval
+
+
+def _error_end(cells: _Cells, s: np.ndarray, shape: np.ndarray, z: float, value: float) -> float:
+    """t·Σ|δ|/K, δ = s·shape, at the t where the value is z standard errors from its mean."""
+    k = len(s)
+    sure = float(np.abs(cells.gap[s == 0]).sum())  # cells without noise
+    slope = (
+        np.where(s > 0, _mean_slope(cells.gap / np.where(s > 0, s, 1.0)), np.sign(cells.gap)) / k
+    )
+    linear = cells.error_of(slope) ** 2 / max(float(np.sum((s * slope) ** 2)), 1e-300)
+
+    def mean(t: float) -> float:
+        u = t * shape
+        h = _mean_slope(u)
+        absolute = u * h + math.sqrt(2 / math.pi) * np.exp(-0.5 * u**2)  # E|u + Z|
+        folded = np.maximum(u**2 + 1 - absolute**2 - h**2, 0) * _shared(k)
+        error = math.sqrt(float(np.sum(s**2 * (linear * h**2 + folded)))) / k
+        return float((s * absolute).sum() + t * sure) / k + z * error
+
+    return (float((s * np.abs(shape)).sum()) + sure) / k * _solve(mean, value)
 
 
 def _shared(k: int) -> float:
@@ -108,42 +189,77 @@ def _shared(k: int) -> float:
     return k / (k - 1) if k > 1 else 1.0
 
 
-def calibration_interval(value: float, sample: Sample, level: float) -> tuple[float, float]:
-    """The interval of Σ_k Σ_b (n_kb/n)·gap²: E gap² = δ² + p̄(1−p̄)/n_kb, so its bias is known.
-
-    Debiased value ± z·standard error (delta method for δ, χ² for the noise), extended to the value.
-    """
+def calibration_interval(value: float, sample: Sample, level: float) -> Ends:
+    """The interval of Σ_k Σ_b (n_kb/n)·gap², whose bias is known; extended to the value."""
+    low, high = _Squares.of_classes(sample).interval(level)
     scale = _scale(sample)
-    estimate, reach, _ = _squared(sample, level)
-    low, high = scale * (estimate - reach), scale * (estimate + reach)
-    return max(min(low, value), 0.0), min(max(high, value), 2.0)
+    return max(min(scale * low, value), 0.0), min(max(scale * high, value), 2.0)
 
 
-def refinement_interval(value: float, sample: Sample, level: float) -> tuple[float, float]:
+def refinement_interval(value: float, sample: Sample, level: float) -> Ends:
     """The interval of the Brier score less its calibration part, which takes too much off it."""
-    scale = _scale(sample)
-    _, reach, bias = _squared(sample, level, losses=sample.values["brier"] / scale)
-    middle = value + scale * bias
-    low, high = middle - scale * reach, middle + scale * reach
-    return max(min(low, value), 0.0), min(max(high, value), 2.0)
+    scale, squares = _scale(sample), _Squares.of_classes(sample)
+    rest = sample.values["brier"] / scale - squares.scores
+    low, high = squares.interval(level, value / scale + squares.bias, rest)
+    return max(min(scale * low, value), 0.0), min(max(scale * high, value), 2.0)
 
 
-def _squared(
-    sample: Sample, level: float, losses: np.ndarray | None = None
-) -> tuple[float, float, float]:
-    """Debiased Σ (n_kb/n)·gap², the half-width of its interval (of losses less it), its bias."""
-    cells, n = _Cells(sample, "classes"), sample.total
-    share = cells.counts / n
-    gap = _bins.ratio_or_zero(cells.gap, share)
-    noise = _bins.ratio_or_zero(cells.noise**2, share)  # (n_kb/n)·p̄(1−p̄)/n_kb
-    plug_in = float(_bins.ratio_or_zero(cells.gap**2, share).sum())
-    # Var g² = 4δ²s² + 2s⁴; the variance over samples has 4g²s², which is 4δ²s² + 4s⁴ on average.
-    folded = 2 * float((noise**2).sum()) * _shared(sample.n_classes)
-    linear = cells.variance(2 * gap, -(gap**2), losses) / n
-    variance = max(linear - folded, folded)
-    reach = NormalDist().inv_cdf((1 + level) / 2) * math.sqrt(variance)
-    bias = float(noise.sum())
-    return plug_in - bias, reach, bias
+def root_interval(even: bool) -> Interval:
+    """The interval of a root of Σ_b (n_b/n)·gap² of the top label, by that of its square.
+
+    even: bins of equal mass, else of equal width.
+    """
+
+    def interval(value: float, sample: Sample, level: float) -> Ends:
+        c, w = sample.confidence, sample.weights
+        edges = _bins.equal_width_edges(sample.bins)
+        if even:
+            edges = _bins.equal_mass_edges(c, sample.bins, w)
+        at, residual = _bins.bin_index(c, edges), c - sample.correct
+        table = _bins.bin_samples(c, sample.correct, edges, w)
+        squares = _Squares(table, sample, lambda slope, level: slope[at] * residual + level[at], 1)
+        low, high = squares.interval(level)
+        return min(math.sqrt(max(low, 0.0)), value), min(max(math.sqrt(max(high, 0.0)), value), 1.0)
+
+    return interval
+
+
+class _Squares:
+    """Σ (n_b/n)·gap² without its bias, and what each sample adds to it to first order.
+
+    E gap² = δ² + σ²/n_b, and ȳ(1−ȳ)/(n_b−1) estimates σ²/n_b; a single sample's gap² is all noise.
+    score: of (slope, level) per cell, Σ slope·residual + level over the cells of a sample, (N,);
+    k: the cells that each sample lies in.
+    """
+
+    def __init__(self, b: Bins, sample: Sample, score: Callable[..., np.ndarray], k: int) -> None:
+        n, counts = sample.total, b.counts
+        gap = _bins.ratio_or_zero(b.confidence_sums - b.correct_sums, counts)
+        hit_rate = _bins.ratio_or_zero(b.correct_sums, counts)
+        noise = np.where(counts >= 2, hit_rate * (1 - hit_rate) / np.maximum(counts - 1, 1), gap**2)
+        noise *= counts / n
+        self._sample = sample
+        self.bias = float(noise.sum())
+        self._estimate = float((counts / n * gap**2).sum()) - self.bias
+        self._squared_noise = 2 * float((noise**2).sum()) * _shared(k)
+        self.scores = score(2 * gap, -(gap**2))
+
+    @classmethod
+    def of_classes(cls, sample: Sample) -> _Squares:
+        cells = _Cells(sample, "classes")
+        return cls(sample.classes, sample, cells.scores, sample.n_classes)
+
+    def interval(
+        self, level: float, estimate: float | None = None, scores: np.ndarray | None = None
+    ) -> Ends:
+        """Hall's interval of the debiased sum, or of another estimate with these scores."""
+        n = self._sample.total
+        estimate = self._estimate if estimate is None else estimate
+        scores = self.scores if scores is None else scores
+        _, spread, skewness = _moments(scores, self._sample.weights)
+        error = math.sqrt(spread**2 / n + self._squared_noise)
+        part = spread / math.sqrt(n) / error if error > 0 else 0.0
+        return _hall(estimate, error, skewness / math.sqrt(n) * part**3, level, n)
 
 
 class _Cells:
@@ -152,21 +268,17 @@ class _Cells:
     def __init__(self, sample: Sample, part: str) -> None:
         b: Bins = sample.classes if part == "classes" else sample.even.bins
         n, p = sample.total, _bins.ratio_or_zero(b.confidence_sums, b.counts)
-        self._sample, self.counts = sample, b.counts
+        self._sample = sample
         self.gap = (b.confidence_sums - b.correct_sums) / n
-        self.noise = np.sqrt(b.counts * np.maximum(p * (1 - p), 0)) / n
-        self.lattice = _lattice(b.counts * np.minimum(p, 1 - p))
+        y = _bins.ratio_or_zero(b.correct_sums, b.counts)
+        either = _noise(b.counts, p) / n, _noise(b.counts, y) / n
+        self.least_noise, self.most_noise = np.minimum(*either), np.maximum(*either)
         kind = sample.probs.dtype
         inner = np.tile(b.edges[1:-1], (len(p), 1)) if part == "classes" else sample.even.edges
         self._inner = inner.astype(kind)
 
-    def variance(
-        self, slope: np.ndarray, level: np.ndarray, losses: np.ndarray | None = None
-    ) -> float:
-        """Variance over samples of Σ_k slope·(p_k − 1[y=k]) + level of the cells they lie in.
-
-        Given losses (N,), of their difference from it.
-        """
+    def scores(self, slope: np.ndarray, level: np.ndarray) -> np.ndarray:
+        """Σ_k slope·(p_k − 1[y=k]) + level of the cells that each sample lies in, (N,)."""
         s = self._sample
         p, y, out = s.probs, s.labels, np.empty(s.n)
         quick = kernels.fast(p.size)
@@ -178,17 +290,23 @@ class _Cells:
                 out[rows] = kernels.cell_scores(p[rows], y[rows], self._inner, slope, level)
 
         map_blocks(block, s.n, max((1 << 16) // p.shape[1], 64))
-        out = out if losses is None else losses - out
-        return float(np.cov(out, aweights=s.weights, ddof=0)) if s.n > 1 else 0.0
+        return out
+
+    def error_of(self, slope: np.ndarray) -> float:
+        """The standard error of the mean of these scores without levels."""
+        s = self._sample
+        spread = _moments(self.scores(slope, np.zeros_like(slope)), s.weights)[1]
+        return spread / math.sqrt(s.total) if math.isfinite(spread) else 0.0
 
 
-def _lattice(expected: np.ndarray) -> np.ndarray:
-    """E|X − λ| of a Poisson count over that of a normal one: whole counts matter in small cells."""
+def _noise(counts: np.ndarray, p: np.ndarray) -> np.ndarray:
+    """√(π/2)·E|X − np| of X hits in n = `counts`: normal, and Poisson in cells of a few hits."""
+    expected = counts * np.minimum(p, 1 - p)
     some = np.clip(expected, 1e-12, 50.0)
     whole = np.floor(some)
     log_mean = math.log(2) - some + (whole + 1) * np.log(some) - _log_factorial(whole)
-    ratio = np.exp(log_mean.astype(np.float64)) / np.sqrt(2 / math.pi * some)
-    return np.where(expected < 50, ratio, 1.0)
+    lattice = np.exp(log_mean.astype(np.float64)) / np.sqrt(2 / math.pi * some)
+    return np.sqrt(counts * np.maximum(p * (1 - p), 0)) * np.where(expected < 50, lattice, 1.0)
 
 
 def _mean_slope(x: np.ndarray) -> np.ndarray:

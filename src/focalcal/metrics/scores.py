@@ -11,6 +11,7 @@ from focalcal import bins as _bins
 from focalcal.metrics.declare import metric
 from focalcal.metrics.intervals import (
     calibration_interval,
+    mean_interval,
     proportion_interval,
     refinement_interval,
 )
@@ -77,7 +78,13 @@ def error(s: CalibrationStats) -> Any:
     return (s.total - s.top.correct_sums.sum(axis=-1)) / s.total
 
 
-@metric("log-loss (NLL)", unit="", range=(0, np.inf), needs=("sums",))
+@metric(
+    "log-loss (NLL)",
+    unit="",
+    range=(0, np.inf),
+    needs=("sums",),
+    interval=mean_interval(lambda s: s.values["nll"]),
+)
 def nll(s: CalibrationStats) -> Any:
     """Mean negative log-likelihood −ln p_y in nats; infinite if a true class got probability 0.
 
@@ -91,7 +98,13 @@ def nll(s: CalibrationStats) -> Any:
     return s.mean("nll")
 
 
-@metric("Brier score", unit="", range=(0, 2), needs=("sums",))
+@metric(
+    "Brier score",
+    unit="",
+    range=(0, 2),
+    needs=("sums",),
+    interval=mean_interval(lambda s: s.values["brier"]),
+)
 def brier(s: CalibrationStats) -> Any:
     """Mean of Σ_k (p_k − 1[y=k])², in [0, 2]; of (p − y)², in [0, 1], for one column (N,).
 
@@ -239,6 +252,7 @@ def _declare_splits() -> None:
                 range=(0, most),
                 better="",
                 needs=("sums",),
+                interval=mean_interval(lambda s, name=name: s.values[name], group),
                 within=group,
                 show="",
             )(mean)

@@ -13,6 +13,7 @@ from focalcal.ordered import Ordered
 from focalcal.stats import CalibrationStats
 
 _LAST_GRID = 1 << 16
+_LAST_GRID_OF_RESAMPLES = 1 << 12
 _CELLS_PER_BANDWIDTH = 8
 
 
@@ -43,18 +44,24 @@ def smooth_ece(s: CalibrationStats) -> Any:
 
     Błasiok & Nakkiran 2023, Def. 5 and Eq. 3.
     """
-    many = s.ordered.weights.ndim > 1  # resamples need no more digits than their spread has
-    return smooth(s.ordered, steps=10, grid=256) if many else smooth(s.ordered)
+    if s.ordered.weights.ndim == 1:
+        return smooth(s.ordered)
+    # Resamples need no more digits than their spread has.
+    return smooth(s.ordered, steps=10, grid=256, last=_LAST_GRID_OF_RESAMPLES)
 
 
-def smooth(o: Ordered, steps: int = 26, grid: int = 1 << 10) -> np.ndarray:
-    """The smooth error of each row of weights, by so many bisections, first on so coarse a grid."""
-    excess, total = o.excess, o.total[..., None]
-    if not excess.any():
-        return np.zeros(excess.shape[:-1])
+def smooth(o: Ordered, steps: int = 26, grid: int = 1 << 10, last: int = _LAST_GRID) -> np.ndarray:
+    """The smooth error of each row of weights by so many bisections on grids up to `last`.
+
+    A bandwidth below the cells of the last grid gives the error in bins of that width.
+    """
+    mass = o.excess / o.total[..., None]
+    most = np.abs(mass).sum(axis=-1)
+    if (most - np.abs(mass.sum(axis=-1)) <= 1e-12 * most).all():
+        return most  # smoothing cancels nothing where all residuals have one sign
     while True:
-        sigma = _fixed_point(_deposit(o.confidence, excess / total, grid), steps)
-        if grid >= _LAST_GRID or np.median(sigma) >= _CELLS_PER_BANDWIDTH / grid:
+        sigma = _fixed_point(_deposit(o.confidence, mass, grid), most, steps)
+        if grid >= last or np.median(sigma) >= _CELLS_PER_BANDWIDTH / grid:
             return sigma
         grid *= 4
 
@@ -78,8 +85,8 @@ def _deposit(position: np.ndarray, mass: np.ndarray, grid: int) -> np.ndarray:
     return coefficients.reshape(*mass.shape[:-1], grid)
 
 
-def _fixed_point(coefficients: np.ndarray, steps: int) -> np.ndarray:
-    """The σ with smECE_σ = σ by bisection, then one linear step inside the last bracket."""
+def _fixed_point(coefficients: np.ndarray, most: np.ndarray, steps: int) -> np.ndarray:
+    """The σ ≤ most with smECE_σ = σ by bisection, then one linear step in the last bracket."""
     grid = coefficients.shape[-1]
     decay = -0.5 * (np.pi * np.arange(grid)) ** 2
 
@@ -87,16 +94,16 @@ def _fixed_point(coefficients: np.ndarray, steps: int) -> np.ndarray:
         smoothed = _inverse_cosine(coefficients * np.exp(decay * sigma[..., None] ** 2))
         return np.abs(smoothed).sum(axis=-1) - sigma
 
-    low = np.zeros(coefficients.shape[:-1])
-    high = np.ones_like(low)  # residuals are at most 1, and smoothing does not enlarge their sum
-    at_low, at_high = rest(low), rest(high)
+    low, high = np.zeros_like(most), most  # smoothing does not enlarge the sum of the residuals
+    at_low, at_high = rest(low), np.minimum(rest(high), 0)
     for _ in range(steps):
         middle = (low + high) / 2
         value = rest(middle)
         up = value > 0
         low, at_low = np.where(up, middle, low), np.where(up, value, at_low)
         high, at_high = np.where(up, high, middle), np.where(up, at_high, value)
-    return low + (high - low) * at_low / (at_low - at_high)
+    between = np.where(at_low > at_high, at_low / np.maximum(at_low - at_high, 1e-300), 1.0)
+    return low + (high - low) * between
 
 
 def _cosine(x: np.ndarray) -> np.ndarray:

@@ -14,7 +14,7 @@ from focalcal._checks import check_level
 from focalcal.bins import Bins
 from focalcal.errors import InputError
 from focalcal.metrics.declare import METRICS, Metric
-from focalcal.metrics.intervals import bootstrap_interval
+from focalcal.metrics.intervals import bootstrap_interval, gap_interval
 from focalcal.metrics.multilabel import evaluate_labels
 from focalcal.metrics.resampling import check_resamples, consistency_values, resample
 from focalcal.metrics.sample import Sample
@@ -96,9 +96,9 @@ def evaluate(
 ) -> Evaluation:
     """All metrics with intervals, and the test of "calibrated".
 
-    Most intervals are basic bootstrap intervals, 2·value − quantiles of the resampled values; those
-    of calibration errors are symmetric and reach 0 if the test does not reject "calibrated" at
-    this level; those of class-wise errors are in closed form. See `focalcal.metrics.intervals`.
+    Means, shares, squared and class-wise errors have intervals in closed form, other errors and
+    areas bootstrap intervals; those of calibration errors of the top label reach 0 if the test does
+    not reject "calibrated" at this level. See `focalcal.metrics.intervals`.
 
     y_true: (N,) labels, or `Predictions`, which has both labels and values. Else exactly one of
     y_prob and logits, (N, K), or (N,) for class 1 of a binary classifier, and confidence, (N,), the
@@ -155,20 +155,33 @@ def evaluate_sample(
     test = _test(sample, values["ece"], resamples, seed)
     sizes = sample.sizes()
 
-    def estimate(name: str, m: Metric) -> Estimate:
-        value, low, high = values[name], math.nan, math.nan
+    right = float(stats.top.correct_sums.sum())
+    few = min(right, sample.total - right)
+    gap = max(map(abs, gap_interval(values["confidence_gap"], sample, level)))
+
+    def ends(name: str, m: Metric) -> tuple[float, float]:
+        value = values[name]
+        if m.interval is None or not math.isfinite(value):
+            return math.nan, math.nan
         if name in draws:
-            low, high = bootstrap_interval(m, value, draws[name], level)
-            if m.tested and test.p_value > 1 - level:
-                low = 0.0
-        elif callable(m.interval) and math.isfinite(value):
+            low, high = bootstrap_interval(m, value, draws[name], level, few)
+        else:
             low, high = m.interval(value, sample, level)
-        return Estimate(value, low, high, sizes.get(m.within, sample.n))
+        if m.tested:
+            low = 0.0 if test.p_value > 1 - level else low
+            # None of these errors is below |confidence − accuracy|, whose interval also serves
+            # where all samples are right and resamples show no other accuracy.
+            high = high if few > 0 else max(high, gap)
+        least, most = m.range
+        return max(low, least), min(high, most)
 
     return Evaluation(
         n=sample.n,
         n_classes=sample.n_classes,
-        metrics={name: estimate(name, m) for name, m in known.items()},
+        metrics={
+            name: Estimate(values[name], *ends(name, m), sizes.get(m.within, sample.n))
+            for name, m in known.items()
+        },
         test=test,
         reliability=stats.top,
         threshold=sample.threshold,

@@ -148,10 +148,20 @@ def test_rows_beyond_rounding_are_refused(k, off):
 
 
 @pytest.mark.parametrize("kind", ["float16", "bfloat16"])
-def test_half_precision_is_rescaled_without_a_word(kind, rng):
+def test_half_precision_is_rescaled_and_said(kind, rng):
     torch = pytest.importorskip("torch")
-    p = torch.tensor(rng.dirichlet(np.ones(100), 50)).to(getattr(torch, kind))
-    torch.testing.assert_close(check_probs(p).sum(dim=1), torch.ones(50), atol=1e-4, rtol=0)
+    p = torch.tensor(rng.dirichlet(np.ones(5), 50)).to(getattr(torch, kind))
+    with pytest.warns(InputWarning, match="half precision"):
+        got = check_probs(p)
+    torch.testing.assert_close(got.sum(dim=1), torch.ones(50), atol=1e-4, rtol=0)
+
+
+def test_every_part_of_a_stream_is_told_the_same(rng):
+    """The command line prints a warning once; its text must not depend on the part."""
+    with pytest.warns(InputWarning) as said:
+        for decimals in (2, 3):
+            check_probs(rng.dirichlet(np.ones(5), 50).round(decimals))
+    assert len({str(w.message) for w in said}) == 1
 
 
 def test_rounded_torch_rows_are_rescaled():

@@ -130,6 +130,7 @@ def test_rounded_probabilities_are_rescaled_and_evaluated(decimals, rng):
     evaluate(given.labels, given.probabilities(), resamples=2)  # no second warning
 
 
+@pytest.mark.filterwarnings("ignore:rows of probs do not sum to 1")
 @pytest.mark.parametrize("k", [2, 10, 1000])
 def test_half_precision_is_evaluated(k, rng):
     p = rng.dirichlet(np.ones(k), 100).astype(np.float16)

@@ -58,11 +58,9 @@ def check_logits(logits: Any, name: str = "logits") -> Array:
 def check_probs(probs: Any, name: str = "y_prob", *, sums: bool = True) -> Array:
     """Probabilities in [0, 1]; rows of a (N, C) array sum to one unless `sums` is false.
 
-    Rows that miss 1 by rounding (see `RESCALED`) are rescaled. An `InputWarning` says so, unless
-    they are in half precision, of which nothing else can be expected.
+    Rows that miss 1 by rounding (see `RESCALED`) are rescaled, and an `InputWarning` says so.
     """
-    given = as_array(probs)
-    probs = _check_numbers(given, name)
+    probs = _check_numbers(probs, name)
     if probs.ndim not in (1, 2) or 0 in probs.shape:
         raise InputError(
             f"expected {name} of shape (N, classes) or (N,) with N >= 1, got {tuple(probs.shape)}"
@@ -81,11 +79,11 @@ def check_probs(probs: Any, name: str = "y_prob", *, sums: bool = True) -> Array
             )
         probs = xp.clip(probs, 0, 1)
     if sums and probs.ndim == 2 and probs.shape[1] > 1:
-        return _rows_of_one(probs, name, half="float16" in str(given.dtype))
+        return _rows_of_one(probs, name)
     return probs
 
 
-def _rows_of_one(probs: Array, name: str, half: bool) -> Array:
+def _rows_of_one(probs: Array, name: str) -> Array:
     """Rows (N, C) that sum to 1, rescaled where rounding made them miss it."""
     xp = namespace(probs)
     total = _row_sums(probs)
@@ -100,13 +98,13 @@ def _rows_of_one(probs: Array, name: str, half: bool) -> Array:
             f"expected rows of {name} to sum to 1, got {float(total[row]):.6g} at row {row}; "
             "pass logits through a softmax, or name the multi-label task"
         )
-    if not half:
-        warnings.warn(
-            f"rows of {name} miss a sum of 1 by up to {worst:.0e}, as rounded numbers do; "
-            "they were rescaled to sum to 1",
-            InputWarning,
-            stacklevel=3,
-        )
+    # The same text for every part of a stream, so that the command line says it once.
+    warnings.warn(
+        f"rows of {name} do not sum to 1, as numbers in half precision or of few decimals do not; "
+        f"they were rescaled to sum to 1, which is done up to a difference of {most}",
+        InputWarning,
+        stacklevel=3,
+    )
     return probs / total[:, None]
 
 

@@ -159,6 +159,15 @@ def test_float16_probabilities(tmp_path):
     through(tmp_path, tmp_path / "val.npz", tmp_path / "test.npz", floor="1e-7")
 
 
+@pytest.mark.parametrize(("kind", "times"), [(np.float16, 1), (np.float32, 0), (np.float64, 0)])
+def test_rescaled_rows_are_said_once(tmp_path, kind, times):
+    z, y = draw(0, k=10)
+    np.savez(tmp_path / "p.npz", probs=softmax(z, axis=1).astype(kind), labels=y)
+    for command in (["evaluate", "--resamples", "2"], ["compare", str(tmp_path / "p.npz")]):
+        done = run(*command, str(tmp_path / "p.npz"))
+        assert done.stderr.count("rescaled to sum to 1") == times, done.stderr
+
+
 @pytest.mark.parametrize("library", ["pandas", "polars"])
 def test_frames_with_named_columns(tmp_path, library):
     """In Python from the frame itself, on the command line from what the frame saved."""

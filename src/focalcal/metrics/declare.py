@@ -51,9 +51,9 @@ class Metric:
         return not {"classes", "even"} & set(self.needs)
 
     def text(self, value: float) -> str:
-        """A value as people read it: "12.34 %", "0.1234", or "–" where it is undefined."""
+        """A value as people read it: "12.34 %", "0.1234", "∞", or "–" where it is undefined."""
         if not math.isfinite(value):
-            return "–"
+            return "–" if math.isnan(value) else "∞"
         if self.unit == "%":
             return f"{100 * value:.{self.digits}f} %"
         return f"{value:.{self.digits}f}"

@@ -122,6 +122,21 @@ def _power_and_slope(ce, exponent):
     return power, power * (1 + exponent * (p * tl.minimum(safe, 1e38) / one_minus_p))
 
 
+@triton.jit(do_not_specialize=["n"])
+def _partial(logits_ptr, part_ptr, n, C: tl.constexpr, BLOCK: tl.constexpr):
+    """Largest logit and Σ exp(z − largest) of each block of rows that are longer than a block."""
+    parts: tl.constexpr = (C + BLOCK - 1) // BLOCK
+    program = tl.program_id(0).to(tl.int64)
+    column = (program % parts) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(logits_ptr + program // parts * C + column, mask=column < C, other=float("-inf"))
+    x = x.to(tl.float32)
+    top = tl.max(x, axis=0)
+    tl.store(part_ptr + program, top)
+    # A block of −inf only counts 0.
+    total = tl.sum(tl.exp(x - tl.maximum(top, -3e38)), axis=0)
+    tl.store(part_ptr + n.to(tl.int64) * parts + program, total)
+
+
 @triton.jit(
     do_not_specialize=["n", "ignore_index"],
     do_not_specialize_on_alignment=["target_ptr", "gamma_ptr", "weight_ptr"],
@@ -131,6 +146,7 @@ def _forward(
     target_ptr,
     gamma_ptr,
     weight_ptr,
+    part_ptr,
     scratch_ptr,
     value_ptr,
     gamma,
@@ -153,17 +169,19 @@ def _forward(
     line = logits_ptr + row[:, None] * C
     column = tl.arange(0, BLOCK)[None, :]
 
-    x = tl.load(line + column, mask=inside[:, None] & (column < C), other=float("-inf"))
-    x = x.to(tl.float32)
-    top = tl.max(x, axis=1)
-    total = tl.sum(tl.exp(x - top[:, None]), axis=1)
-    for start in range(BLOCK, C, BLOCK):
-        at = start + column
-        more = tl.load(line + at, mask=inside[:, None] & (at < C), other=float("-inf"))
-        more = more.to(tl.float32)
-        larger = tl.maximum(top, tl.max(more, axis=1))
-        total = total * tl.exp(top - larger) + tl.sum(tl.exp(more - larger[:, None]), axis=1)
-        top = larger
+    parts: tl.constexpr = (C + BLOCK - 1) // BLOCK
+    if parts == 1:
+        where = inside[:, None] & (column < C)
+        x = tl.load(line + column, mask=where, other=float("-inf")).to(tl.float32)
+        top = tl.max(x, axis=1)
+        total = tl.sum(tl.exp(x - top[:, None]), axis=1)
+    else:  # what `_partial` found
+        where = inside[:, None] & (column < parts)
+        part = part_ptr + row[:, None] * parts + column
+        tops = tl.load(part, mask=where, other=float("-inf"))
+        top = tl.max(tops, axis=1)
+        sums = tl.load(part + n * parts, mask=where, other=0.0)
+        total = tl.sum(sums * tl.exp(tops - top[:, None]), axis=1)
     log_sum = tl.log(total)
 
     label = tl.load(target_ptr + row, mask=inside, other=0)
@@ -321,6 +339,7 @@ def _scale(x_ptr, factor_ptr, n, BLOCK: tl.constexpr):
             tl.store(x_ptr + at, (x.to(tl.float32) * factor).to(x.dtype), mask=at < n)
 
 
+partial = Kernel(_partial)
 forward = Kernel(_forward)
 reduce = Kernel(_reduce)
 backward = Kernel(_backward)

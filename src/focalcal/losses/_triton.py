@@ -99,9 +99,14 @@ def launch_forward(
     scratch = logits.new_empty(sums_at + (2 * programs + 1) * reduced, dtype=torch.float32)
     value = logits.new_empty(() if reduced else n, dtype=torch.float32)
     tensors, numbers, constants = settings.arguments(scratch)
+    parts, partial = -(-n_classes // tile.block), scratch
+    if parts > 1:
+        partial = logits.new_empty(2 * n * parts, dtype=torch.float32)
+        shape = (n_classes, tile.block)
+        _kernels.partial.launch(n * parts, (logits, partial), (n,), shape, max(1, tile.warps // 2))
     _kernels.forward.launch(
         programs,
-        (logits, target, *tensors, scratch, value),
+        (logits, target, *tensors, partial, scratch, value),
         (*numbers, n, settings.ignore_index),
         (n_classes, *constants, reduced, tile.rows, tile.block),
         tile.warps,

@@ -84,11 +84,58 @@ def linear_focal_loss(
 
     Second derivatives are not available: take `focal_loss` of the logits for those.
     """
-    function = _linear_focal
     if torch.compiler.is_compiling():  # it launches kernels and fills buffers: a graph break
-        function = torch.compiler.disable(function)
-    options = (bias, class_weight, token_weight, ignore_index, label_smoothing, reduction)
-    return function(x, weight, target, gamma, *options, accumulate, chunk_bytes)
+        return torch.compiler.disable(linear_focal_loss)(
+            x,
+            weight,
+            target,
+            gamma,
+            bias=bias,
+            class_weight=class_weight,
+            token_weight=token_weight,
+            ignore_index=ignore_index,
+            label_smoothing=label_smoothing,
+            reduction=reduction,
+            accumulate=accumulate,
+            chunk_bytes=chunk_bytes,
+        )
+    check_reduction(reduction)
+    if torch.is_autocast_enabled(x.device.type):
+        x = x.to(torch.get_autocast_dtype(x.device.type))
+    _check_layer(x, weight, bias, accumulate)
+    if target.shape != x.shape[:-1]:
+        raise InputError(
+            f"expected labels of shape {tuple(x.shape[:-1])} for x of shape {tuple(x.shape)}, "
+            f"got {tuple(target.shape)}"
+        )
+    rows = x.reshape(-1, x.shape[-1])
+    # The options are checked as those of focal_loss, with logits that take no memory.
+    problem = make_problem(
+        rows.detach().new_empty(()).expand(len(rows), len(weight)),
+        target.reshape(-1),
+        weight=class_weight,
+        ignore_index=ignore_index,
+        label_smoothing=label_smoothing,
+        integer_only="linear_focal_loss" if target.is_floating_point() else None,
+    )
+    gamma = check_gammas(gamma.reshape(-1) if isinstance(gamma, Tensor) else gamma, problem)
+    if token_weight is not None:
+        if token_weight.shape != target.shape:
+            raise InputError(
+                f"expected one token_weight per label, shape {tuple(target.shape)}, "
+                f"got {tuple(token_weight.shape)}"
+            )
+        token_weight = token_weight.detach().reshape(-1).to(rows.device, problem.precision)
+    settings = _Settings(
+        problem,
+        gamma,
+        reduction,
+        accumulate or weight.dtype,
+        max(ROWS, chunk_bytes // (rows.element_size() * max(1, len(weight))) // ROWS * ROWS),
+        torch.is_grad_enabled(),
+    )
+    value = _LinearFocal.apply(rows, weight, bias, token_weight, settings)
+    return value.reshape(target.shape) if reduction == "none" else value
 
 
 class LinearFocalLoss(Loss):
@@ -142,60 +189,6 @@ class LinearFocalLoss(Loss):
             reduction=self.reduction,
             accumulate=self.accumulate,
         )
-
-
-def _linear_focal(
-    x: Tensor,
-    weight: Tensor,
-    target: Tensor,
-    gamma: Any,
-    bias: Tensor | None,
-    class_weight: Tensor | None,
-    token_weight: Tensor | None,
-    ignore_index: int,
-    label_smoothing: float,
-    reduction: str,
-    accumulate: torch.dtype | None,
-    chunk_bytes: int,
-) -> Tensor:
-    """Check everything, then compute."""
-    check_reduction(reduction)
-    if torch.is_autocast_enabled(x.device.type):
-        x = x.to(torch.get_autocast_dtype(x.device.type))
-    _check_layer(x, weight, bias, accumulate)
-    if target.shape != x.shape[:-1]:
-        raise InputError(
-            f"expected labels of shape {tuple(x.shape[:-1])} for x of shape {tuple(x.shape)}, "
-            f"got {tuple(target.shape)}"
-        )
-    rows = x.reshape(-1, x.shape[-1])
-    # The options are checked as those of focal_loss, with logits that take no memory.
-    problem = make_problem(
-        rows.detach().new_empty(()).expand(len(rows), len(weight)),
-        target.reshape(-1),
-        weight=class_weight,
-        ignore_index=ignore_index,
-        label_smoothing=label_smoothing,
-        integer_only="linear_focal_loss" if target.is_floating_point() else None,
-    )
-    gamma = check_gammas(gamma.reshape(-1) if isinstance(gamma, Tensor) else gamma, problem)
-    if token_weight is not None:
-        if token_weight.shape != target.shape:
-            raise InputError(
-                f"expected one token_weight per label, shape {tuple(target.shape)}, "
-                f"got {tuple(token_weight.shape)}"
-            )
-        token_weight = token_weight.detach().reshape(-1).to(rows.device, problem.precision)
-    settings = _Settings(
-        problem,
-        gamma,
-        reduction,
-        accumulate or weight.dtype,
-        max(ROWS, chunk_bytes // (rows.element_size() * max(1, len(weight))) // ROWS * ROWS),
-        torch.is_grad_enabled(),
-    )
-    value = _LinearFocal.apply(rows, weight, bias, token_weight, settings)
-    return value.reshape(target.shape) if reduction == "none" else value
 
 
 @dataclass(frozen=True)
@@ -267,7 +260,7 @@ def _sweep(
     matrix = weight.to(kind)
     shift = None if bias is None else bias.to(kind)
     values = torch.empty_like(factor)
-    dx = torch.empty_like(x) if wanted[0] else None
+    dx = torch.empty_like(x, dtype=kind) if wanted[0] else None
     dw = db = None
     if wanted[1]:
         dw = (
@@ -289,14 +282,13 @@ def _sweep(
                 torch.addmm(shift, rows, matrix.T, out=logits)
             values[part] = _to_gradients(logits, part, factor, settings, any(wanted))
             if dx is not None:
-                dx[part] = logits @ matrix
+                torch.mm(logits, matrix, out=dx[part])
             if dw is not None:
                 _add_product(dw, logits.T, rows, beta=int(start > 0))
             if db is not None:
                 db += logits.sum(0, dtype=db.dtype)
-    dw = None if dw is None else dw.to(weight.dtype)
-    db = None if db is None else db.to(bias.dtype)
-    return values, [dx, dw, db]
+    found = zip((dx, dw, db), (x, weight, bias))
+    return values, [None if g is None else g.to(like.dtype) for g, like in found]
 
 
 def _to_gradients(

@@ -56,7 +56,7 @@ def _computed() -> tuple[Erratum, ...]:
 
 
 Evidence = Callable[[], dict[str, float]]
-_ENTRIES: list[tuple[tuple[str, ...], Evidence]] = []
+_ENTRIES: list[tuple[tuple[str, str, str, str], Evidence]] = []
 
 
 def _erratum(paper: str, where: str, printed: str, true: str) -> Callable[[Evidence], Evidence]:

@@ -163,9 +163,10 @@ def _stop_if_bad(s: Session) -> None:
 
 
 def _result(folder: RunFolder) -> RunResult:
-    status, rows = folder.status, folder.metrics()
-    numbers = (status[name] for name in ("state", "epoch", "step", "seconds"))
-    return RunResult(folder.path, *numbers, rows[-1] if rows else None)
+    status, last = folder.status, next(reversed(folder.metrics()), None)
+    return RunResult(
+        folder.path, status["state"], status["epoch"], status["step"], status["seconds"], last
+    )
 
 
 @contextlib.contextmanager

@@ -20,7 +20,7 @@ from focalcal.predictions import Predictions
 from .conftest import count, damage, mutated, number, run_cases, text, value
 
 RNG = np.random.default_rng(0)
-RECIPES = Path(__file__).resolve().parents[2] / "papers" / "recipes"
+RECIPES = Path(__file__).resolve().parents[2] / "papers/src/focalcal_papers/recipes"
 LOGITS, LABELS = RNG.normal(size=(6, 3)), np.array([0, 1, 2, 0, 1, 2])
 PROBS = RNG.dirichlet(np.ones(3), size=6)
 pytestmark = [

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
+from focalcal_papers.recipes import FOLDER
 from focalcal_papers.training import TrainConfig, train
-
-RECIPE = Path(__file__).resolve().parents[3] / "papers" / "recipes" / "fashion-mnist-mlp.toml"
 
 
 def both(config, data_dir, tmp_path):
@@ -21,7 +18,9 @@ def both(config, data_dir, tmp_path):
 @pytest.mark.slow
 def test_fashion_mnist(shared_data, tmp_path):
     """5,000 images: measured elsewhere 8.2 % for cross-entropy and 1.8 % for γ = 3."""
-    config = TrainConfig.load(RECIPE).replace(trace_every=0, checkpoint_every=40)
+    config = TrainConfig.load(FOLDER / "fashion-mnist-mlp.toml").replace(
+        trace_every=0, checkpoint_every=40
+    )
     ce, focal = both(config, shared_data / "fashion_mnist", tmp_path)
     assert ce["ece"] > 0.05
     assert ce["confidence"] > 1 - ce["error"] + 0.05

@@ -2,16 +2,16 @@ from __future__ import annotations
 
 import doctest
 import tomllib
-from pathlib import Path
 
 import pytest
 
 from focalcal.errors import FileFormatError, InputError
+from focalcal_papers.recipes import FOLDER
 from focalcal_papers.training import TrainConfig, schedule
 from focalcal_papers.training import config as config_module
 from focalcal_papers.training.schedule import learning_rate
 
-RECIPES = sorted((Path(__file__).resolve().parents[3] / "papers" / "recipes").glob("*.toml"))
+RECIPES = sorted(FOLDER.glob("*.toml"))
 
 
 def test_examples_run():

@@ -47,7 +47,7 @@ def curvature(
     ] = None,
     density: Annotated[bool, typer.Option("--density", help="Spectral density.")] = False,
     split: Split = "test",
-    samples: Annotated[int, typer.Option(help="Number of samples, from the first; 0: all.")] = 1000,
+    samples: Annotated[int, typer.Option(help="Number of samples; 0: all.")] = 1000,
     batch: Annotated[int, typer.Option(help="Batch size.")] = 250,
     rtol: Annotated[float, typer.Option(help="Relative standard error of the trace.")] = 0.05,
     max_probes: Annotated[int, typer.Option(help="Most products for the trace.")] = 300,
@@ -86,7 +86,7 @@ def curvature(
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """Which samples are measured, and where: the first `samples` of a split, `batch` at a time."""
+    """What is measured and where: so many `samples` of a split, `batch` at a time."""
 
     split: str
     data: Path | None

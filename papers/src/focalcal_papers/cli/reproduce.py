@@ -158,26 +158,14 @@ def _list(store: Store, json_output: bool) -> None:
 def _print(result: Result, title: str) -> None:
     from rich.table import Table
 
-    table = Table(
-        "quantity",
-        "paper",
-        "ours",
-        "95 %",
-        "n",
-        "verdict",
-        title=f"{result.name}: {title} ({result.scale})",
-        title_justify="left",
-    )
+    headings = ("quantity", "paper", "ours", "95 %", "n", "verdict")
+    table = Table(*headings, title=f"{result.name}: {title} ({result.scale})", title_justify="left")
     for f in result.findings:
+        paper = "" if f.paper is None else f"{f.paper:.4g}"
+        ours = f.reason if f.ours is None else f"{f.ours:.4g}"
         interval = "" if f.low is None or f.high is None else f"{f.low:.4g} to {f.high:.4g}"
+        n = "" if f.n is None else str(f.n)
         verdict = f.verdict if result.comparable else "stand-in data"
-        table.add_row(
-            f.what,
-            "" if f.paper is None else f"{f.paper:.4g}",
-            f.reason if f.ours is None else f"{f.ours:.4g}",
-            interval,
-            "" if f.n is None else str(f.n),
-            verdict,
-        )
+        table.add_row(f.what, paper, ours, interval, n, verdict)
     terminal.out().print(table)
     terminal.out().print(result.conclusion)

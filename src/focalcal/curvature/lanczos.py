@@ -126,8 +126,9 @@ def block_eigenvalues(
 ) -> dict[str, Eigenvalues]:
     """`top_eigenvalues` of every diagonal block.
 
-    k: eigenvalues per block, or as many as a smaller block has; blocks: name → slice, by default
-    the operator's own `blocks`, one per parameter; settings: passed to `top_eigenvalues`.
+    operator: as in `top_eigenvalues`; k: eigenvalues per block, or as many as a smaller block has;
+    blocks: name → slice, by default the operator's own `blocks`, one per parameter; settings:
+    passed to `top_eigenvalues`.
 
     >>> a = torch.diag(torch.tensor([1.0, 2.0, 3.0]))
     >>> tops = block_eigenvalues(a, 1, {"first": slice(0, 2), "second": slice(2, 3)})

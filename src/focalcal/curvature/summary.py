@@ -63,9 +63,10 @@ def summarise_curvature(
 ) -> CurvatureSummary:
     """Trace, the `top` largest eigenvalues and the smallest one, and the density of an operator.
 
-    trace, top, density: what to compute; `top=0` skips the eigenvalues. method, rtol, max_probes:
-    as in `hessian_trace`; tol, max_products: as in `top_eigenvalues`; density_probes,
-    density_steps: as in `spectral_density`; progress: called with the fraction done.
+    operator: a Hessian, Gauss–Newton or Fisher operator; trace, top, density: what to compute,
+    where `top=0` skips the eigenvalues; method, rtol, max_probes: as in `hessian_trace`; tol,
+    max_products: as in `top_eigenvalues`; density_probes, density_steps: as in `spectral_density`;
+    progress: called with the fraction done.
 
     >>> import torch
     >>> from focalcal.curvature import HessianOperator

@@ -71,6 +71,7 @@ def hessian_trace(
 
     Args:
         operator: anything with `shape` (n, n) and `@` for (n, k) tensors.
+        method: "hutchinson" or "hutch++".
         rtol: stop when standard_error ≤ rtol · |value|.
         max_probes: at most this many products; then `converged` is False.
         generator: source of the probes; seeded with 0 on the operator's device if None.
@@ -157,7 +158,8 @@ def block_traces(
     blocks do not decide how many probes are spent.
 
     blocks: name → slice of the vector, by default the operator's own `blocks`, one per parameter
-    (see `group_blocks` for one per layer); the rest as in `hessian_trace`.
+    (see `group_blocks` for one per layer); operator, rtol, max_probes, generator: as in
+    `hessian_trace`.
 
     >>> a = torch.diag(torch.tensor([1.0, 2.0, 3.0]))
     >>> traces = block_traces(a, {"first": slice(0, 2), "second": slice(2, 3)})

@@ -39,7 +39,6 @@ class Problem:
     ignore_index: int
     smoothing: float
     batched: bool
-    all_kept: bool = False  # known without asking the device
 
     @property
     def logits(self) -> Tensor:
@@ -114,11 +113,7 @@ class Problem:
         if self.labels is None:
             return self.given.numel() // max(self.n_classes, 1)
         weight = self.row_weights()
-        if weight is not None:
-            return weight.sum()
-        if self.all_kept:
-            return self.labels.numel()
-        return (self.labels != self.ignore_index).sum()
+        return (self.labels != self.ignore_index).sum() if weight is None else weight.sum()
 
     def cross_entropy(self, reduction: str) -> Tensor:
         """PyTorch's own, with every option of this call."""
@@ -136,11 +131,8 @@ class Problem:
         """Per-sample weighted values to the asked reduction."""
         if reduction == "none":
             return values if self.batched else values.squeeze(0)
-        if reduction == "sum":
-            return values.sum()
-        if self.all_kept and self.weight is None:
-            return values.mean()
-        return values.sum() / self.denominator()
+        total = values.sum()
+        return total if reduction == "sum" else total / self.denominator()
 
     def pointwise(self, function: Callable[[Tensor], Tensor]) -> Tensor:
         """Σ_k u_k w_k function(−ln q_k) per sample, for a function with function(0) = 0."""
@@ -224,10 +216,8 @@ def make_problem(
             f"shape {tuple(logits.shape)}, got {tuple(target.shape)}"
         )
     target = target.long()
-    all_kept = _check_range(target, n_classes, ignore_index)
-    return Problem(
-        logits, target, None, weight, ignore_index, float(label_smoothing), batched, all_kept
-    )
+    _check_range(target, n_classes, ignore_index)
+    return Problem(logits, target, None, weight, ignore_index, float(label_smoothing), batched)
 
 
 def _refuse_one_logit(logits: Tensor, target: Tensor) -> None:
@@ -308,13 +298,12 @@ def _check_soft(
         )
 
 
-def _check_range(labels: Tensor, n_classes: int, ignore_index: int) -> bool:
-    """Refuse labels out of range; whether it is known that none is ignored."""
+def _check_range(labels: Tensor, n_classes: int, ignore_index: int) -> None:
     if not values_are_visible(labels) or labels.numel() == 0:
-        return False
+        return
     lowest, highest = (int(end) for end in torch.aminmax(labels))
     if lowest >= 0 and highest < n_classes:
-        return not lowest <= ignore_index <= highest
+        return
     wrong = ((labels < 0) | (labels >= n_classes)) & (labels != ignore_index)
     if wrong.any():
         at = wrong.nonzero()[0].tolist()
@@ -322,4 +311,3 @@ def _check_range(labels: Tensor, n_classes: int, ignore_index: int) -> bool:
             f"expected labels in 0..{n_classes - 1} or ignore_index {ignore_index}, "
             f"got {int(labels[tuple(at)])} at {at}"
         )
-    return False

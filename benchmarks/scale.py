@@ -114,7 +114,7 @@ def passes_of(source: scale.Source, engine: scale.Engine) -> dict[str, Callable[
     run = partial(engine.map_reduce, partitions=source.partitions)
 
     def sums(function: Callable[..., np.ndarray]) -> Any:
-        settings = {"beta": 0.5, "unit": 1.0}
+        settings = {"beta": 0.5, "unit": 1.0, "quick": True}
         work = partial(partition_sums, function=function, floor=None, settings=settings)
         return run(work, merge=add)
 

@@ -50,7 +50,8 @@ ALLOWED = {
     "stats": FOUNDATION | {"kernels", "bins", "columns", "ordered"},
     "metrics": FOUNDATION | {"kernels", "bins", "columns", "ordered", "stats"},
     "decisions": FOUNDATION | {"metrics"},
-    "calibrators": FOUNDATION | {"maps", "bins", "ordered", "metrics", "predictions", "__init__"},
+    "calibrators": FOUNDATION
+    | {"kernels", "maps", "bins", "ordered", "metrics", "predictions", "__init__"},
     "curvature": FOUNDATION | {"losses", "maps"},
     "losses": FOUNDATION | {"maps", "bins"},
 }

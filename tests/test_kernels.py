@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from focalcal import bins, kernels, metrics
+from focalcal.calibrators._newton import moment_sums
 from focalcal.columns import read
 from focalcal.metrics.sample import Sample
 from focalcal.ordered import fine_edges
@@ -165,3 +166,17 @@ def test_large_inputs_take_the_loops(monkeypatch, rng):
     for name in metrics.METRICS:
         assert compiled[name].value == pytest.approx(reference[name].value, abs=1e-12, nan_ok=True)
         assert compiled[name].low == pytest.approx(reference[name].low, abs=1e-9, nan_ok=True)
+
+
+@kinds
+@pytest.mark.parametrize("k", [2, 10, 64])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_moments_of_a_temperature(kind, k, weighted, rng):
+    """The reference sums rows in their precision, the loop in float64."""
+    z = (4 * rng.normal(size=(500, k))).astype(kind)
+    z[:3] *= 50
+    y, w = rng.integers(k, size=500), rng.random(500) if weighted else None
+    for beta in (0.0, 0.4, 3.0):
+        one, other = (moment_sums(z, y, w, beta, plain=True, quick=q) for q in (False, True))
+        bound = 1e-12 if kind is np.float64 else 2e-6
+        np.testing.assert_allclose(other, one, rtol=bound, atol=bound)

@@ -24,7 +24,7 @@ from focalcal._checks import SUM_TOLERANCE, check_labels, check_logits, check_pr
 from focalcal.errors import InputError
 
 BLOCK = 1 << 17
-"""Numbers of a block: it stays in cache from the logits to the last sum."""
+"""Numbers of a block: it stays in cache, and Python's share of the work is small."""
 RUN = 16
 """Blocks that are added to one set of tables."""
 
@@ -74,6 +74,11 @@ class Input:
     def n_classes(self) -> int:
         """Columns of a classifier, 2 for a binary one, 1 for the forecast of an event."""
         return int(self.values.shape[1])
+
+    @property
+    def block(self) -> int:
+        """Rows that are worked on at a time."""
+        return max(BLOCK // self.n_classes, 64)
 
     def columns(self, rows: slice, scores: bool = True) -> Columns:
         """The columns of some rows; without `scores` only the top label, where that is cheaper."""
@@ -163,7 +168,7 @@ def read(
 
 def map_columns(data: Input, function: Any, scores: bool = True) -> list[Any]:
     """`function(blocks)` of runs of rows, results in order; blocks: (columns, rows) in turn."""
-    size = max(BLOCK // data.n_classes, 64)
+    size = data.block
 
     def run(rows: slice) -> Any:
         parts = range(rows.start, rows.stop, size)

@@ -105,10 +105,9 @@ def class_bins_of(p: np.ndarray, y: np.ndarray, w: np.ndarray, edges: np.ndarray
 
 
 def log_odds(p: np.ndarray) -> np.ndarray:
-    """ln p/(1 − p) in float64, infinite at 0 and 1."""
-    wide = np.asarray(p, np.float64)
+    """ln p/(1 − p), infinite at 0 and 1."""
     with np.errstate(divide="ignore"):
-        return np.log(wide / (1 - wide))
+        return np.log(p / (1 - p))
 
 
 def open_edges(edges: np.ndarray, kind: np.dtype) -> np.ndarray:

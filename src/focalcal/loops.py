@@ -107,6 +107,23 @@ def scores_of_logits(below, e, top, y, confidence, correct, rest, nll, entropy, 
 
 
 @loop
+def moments(below, e, y, own, norm, mean, variance):
+    """Of z − max z, (K, n), with weights e: that of the label, Σ e, mean and variance."""
+    k, n = below.shape
+    norm[:], mean[:], variance[:] = 0.0, 0.0, 0.0
+    for j in range(k):
+        for i in range(n):
+            v = e[j, i] * np.float64(below[j, i])
+            norm[i] += e[j, i]
+            mean[i] += v
+            variance[i] += v * below[j, i]
+    for i in range(n):
+        own[i] = below[np.uint64(y[i]), i]
+        mean[i] /= norm[i]
+        variance[i] = variance[i] / norm[i] - mean[i] * mean[i]
+
+
+@loop
 def bin_from(v, b, edges):
     """The bin of v, looked for from bin b on, downwards and upwards."""
     while v <= edges[b]:

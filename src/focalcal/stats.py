@@ -124,9 +124,9 @@ class CalibrationStats:
 
         def run(blocks: Iterator[tuple[Columns, slice]]) -> tuple[np.ndarray, ...]:
             tables = [np.zeros((3, *b.counts.shape)) for b in self.tables().values()]
-            sums = np.zeros((len(SUMS), 2))
+            sums, ones = np.zeros((len(SUMS), 2)), np.ones(data.block)
             for c, rows in blocks:
-                w = np.ones(len(c)) if data.weights is None else data.weights[rows]
+                w = ones[: len(c)] if data.weights is None else data.weights[rows]
                 add_block(c, w, self.threshold, edges, sums, *tables)
             return sums, *tables
 

@@ -10,11 +10,13 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import array_api_compat
 import numpy as np
 
+from focalcal import kernels
 from focalcal._arrays import Array, is_torch, namespace, to_numpy
 from focalcal.calibrators._rows import map_rows
 
@@ -28,6 +30,7 @@ MAX_ITERATIONS = 100
 SHORT_ROW = 64
 _BLOCK_BYTES = 2**21
 """Larger than a core's second-level cache: fewer blocks save more than cache misses cost."""
+_QUICK_BLOCK = 2**17
 _SAMPLE_ROWS = 2000  # Newton starts from the optimum of this many rows, to save full passes
 
 
@@ -58,16 +61,26 @@ def moments(logits: Array, labels: Array, weights: Array | None, beta: float) ->
 
 
 def moment_sums(
-    logits: Array, labels: Array, weights: Array | None, beta: float, *, plain: bool = False
+    logits: Array,
+    labels: Array,
+    weights: Array | None,
+    beta: float,
+    *,
+    plain: bool = False,
+    quick: bool | None = None,
 ) -> np.ndarray:
     """The weighted sums behind `Moments` and the sum of weights, (5,): sums of parts add up.
 
-    plain: add a sixth, the loss at β = 1, from the same pass.
+    plain: add a sixth, the loss at β = 1, from the same pass; quick: use compiled loops (by size if
+    None), where rows are short and in NumPy.
     """
     xp = namespace(logits)
     k = logits.shape[1]
     # NumPy reduces short rows one by one but columns in SIMD, so few classes go first.
     axis = 0 if k <= SHORT_ROW else 1
+    if quick is None:
+        quick = kernels.fast(logits.shape[0] * k)
+    quick = quick and axis == 0 and isinstance(logits, np.ndarray) and kernels.loops() is not None
     device = array_api_compat.device(logits)
     ones = xp.ones((1, k), dtype=logits.dtype, device=device)
 
@@ -78,14 +91,14 @@ def moment_sums(
     def wide(x: Array) -> Array:
         return xp.astype(x, xp.float64)
 
-    def block(rows: slice) -> Array:
-        z = logits[rows]
+    def moments_at(z: Array, y: Array) -> tuple[Array, ...]:
+        """z − max z and, in float64, that of the label, Σ e, and mean and variance of z by e."""
         if axis == 0:
             # xp.asarray would keep the strides, which are slow to reduce.
             z = np.ascontiguousarray(z.T) if isinstance(z, np.ndarray) else z.T
         z = z - xp.max(z, axis=axis, keepdims=True)  # ≤ 0, so exp never overflows
         n = z.shape[1 - axis]
-        at = xp.astype(labels[rows], xp.int64) * (n if axis == 0 else 1)
+        at = xp.astype(y, xp.int64) * (n if axis == 0 else 1)
         at += xp.arange(n, dtype=xp.int64, device=device) * (1 if axis == 0 else k)
         own = wide(xp.take(xp.reshape(z, (-1,)), at))
         # In this order 0 · (large · large) never becomes NaN; `moments_of` reports an overflow.
@@ -95,7 +108,11 @@ def moment_sums(
             e *= z
             mean = wide(total(e)) / norm
             e *= z
-            square = wide(total(e)) / norm - mean * mean
+            return z, own, norm, mean, wide(total(e)) / norm - mean * mean
+
+    def block(rows: slice) -> Array:
+        find = partial(_compiled_moments, beta=beta) if quick else moments_at
+        z, own, norm, mean, square = find(logits[rows], labels[rows])
         w = None if weights is None else wide(weights[rows])
         last = _weighted_sum(own, w)
         found = [
@@ -103,14 +120,24 @@ def moment_sums(
             _weighted_sum(mean, w) - last,
             _weighted_sum(square, w),
             -last,
-            xp.full((), n, dtype=xp.float64, device=device) if w is None else xp.sum(w),
+            xp.sum(xp.ones_like(own) if w is None else w),
         ]
         if plain:
             found.append(_weighted_sum(xp.log(wide(total(xp.exp(z)))), w) - last)
         return xp.stack(found)
 
-    elements = _BLOCK_BYTES // logits.dtype.itemsize
+    elements = _QUICK_BLOCK if quick else _BLOCK_BYTES // logits.dtype.itemsize
     return to_numpy(sum(map_rows(block, logits, elements)))
+
+
+def _compiled_moments(z: np.ndarray, y: np.ndarray, beta: float) -> tuple[np.ndarray, ...]:
+    loops, n = kernels.loops(), len(z)
+    below, top, out = np.array(z.T, order="C"), np.empty(n, np.int32), np.empty((4, n))
+    loops.below_top(below, np.finfo(z.dtype).min, top)
+    with np.errstate(over="ignore"):
+        e = np.exp(below * beta)
+    loops.moments(below, e, y, *out)
+    return below, *out
 
 
 def _weighted_sum(x: Array, weights: Array | None) -> Array:

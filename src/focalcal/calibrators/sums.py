@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from focalcal import kernels
 from focalcal.calibrators._newton import (
     Moments,
     Optimum,
@@ -70,11 +71,12 @@ def sums_temperature(data: SampledData) -> tuple[Optimum, dict[str, Any]]:
     unit = float(np.abs(data.logits).max())
     # As in memory: squares of logits outside these decades leave the range of float32.
     unit = 1.0 if unit == 0 or 1e-9 < unit < 1e9 else unit
+    settings = {"unit": unit, "quick": kernels.fast(data.size * data.n_classes)}
 
     def at(beta: float) -> Moments:
         if first:
-            return moments_of(data.total(sums_at, beta=beta, unit=unit))
-        sums = data.total(first_sums, beta=beta, unit=unit)
+            return moments_of(data.total(sums_at, beta=beta, **settings))
+        sums = data.total(first_sums, beta=beta, **settings)
         first["before"] = float(sums[5] / sums[4])
         first["n_per_class"] = tuple(sums[6:].astype(int).tolist())
         return moments_of(sums[:5])
@@ -94,15 +96,21 @@ def sums_temperature(data: SampledData) -> tuple[Optimum, dict[str, Any]]:
     return best, first
 
 
-def sums_at(logits: np.ndarray, labels: np.ndarray, beta: float, unit: float) -> np.ndarray:
-    return moment_sums(logits if unit == 1 else logits / unit, labels, None, beta)
+def sums_at(
+    logits: np.ndarray, labels: np.ndarray, beta: float, unit: float, quick: bool
+) -> np.ndarray:
+    z = logits if unit == 1 else logits / unit
+    return moment_sums(z, labels, None, beta, quick=quick)
 
 
-def first_sums(logits: np.ndarray, labels: np.ndarray, beta: float, unit: float) -> np.ndarray:
+def first_sums(
+    logits: np.ndarray, labels: np.ndarray, beta: float, unit: float, quick: bool
+) -> np.ndarray:
     """`sums_at`, and what only one pass needs to find out: NLL at β = 1 and class counts."""
     counts = np.bincount(labels, minlength=logits.shape[1])
     if unit == 1:
-        return np.concatenate([moment_sums(logits, labels, None, beta, plain=True), counts])
+        sums = moment_sums(logits, labels, None, beta, plain=True, quick=quick)
+        return np.concatenate([sums, counts])
     with np.errstate(over="ignore"):
-        plain = moment_sums(logits, labels, None, 1.0)[0]
-    return np.concatenate([sums_at(logits, labels, beta, unit), [plain], counts])
+        plain = moment_sums(logits, labels, None, 1.0, quick=False)[0]
+    return np.concatenate([sums_at(logits, labels, beta, unit, quick), [plain], counts])

@@ -11,11 +11,14 @@ import scipy.optimize
 
 from focalcal.calibrators import AutoCalibrator, TemperatureScaling, load
 from focalcal.calibrators.auto import (
+    PRIOR_SAMPLES,
     average_weights,
     default_candidates,
+    gains,
     mean_and_error,
     mixture_losses,
     mixture_weights,
+    says_zero,
 )
 from focalcal.errors import FileFormatError, FitWarning, InputError
 
@@ -78,7 +81,7 @@ def test_held_out_loss_is_that_of_a_plain_loop(calibrated_data):
 
 
 def test_weights_minimise_the_loss_of_the_average(rng):
-    # A general optimiser knows nothing of expectation–maximisation; the prior costs < 1 sample.
+    # A general optimiser knows nothing of expectation–maximisation; the prior costs a few samples.
     losses = rng.gamma(2.0, size=(3, 500)) + np.array([[0.0], [0.2], [2.0]])
     sizes = rng.random(500)
 
@@ -87,19 +90,38 @@ def test_weights_minimise_the_loss_of_the_average(rng):
         return float(sizes @ mixture_losses(losses, shares / shares.sum()))
 
     found = scipy.optimize.minimize(value, np.zeros(2))
-    assert sizes @ mixture_losses(losses, mixture_weights(losses, sizes)) < found.fun + 1
+    shares = mixture_weights(losses, sizes)
+    assert sizes @ mixture_losses(losses, shares) < found.fun + PRIOR_SAMPLES
     assert average_weights(losses + np.array([[0.0], [0.0], [5.0]]), sizes)[2] == 0
 
 
-def test_one_more_sample_with_a_random_label_counts(rng):
+@pytest.mark.parametrize("raised_to", [0.0, 1e-12])
+def test_the_identity_is_not_kept_where_it_says_zero(raised_to):
     # Zeros that never were a label: the identity looks best, and is not safe.
     p = np.tile([0.0, 1.0, 0.0], (150, 1))
     p[:75] = [0.1, 0.8, 0.1]
     y = np.ones(150, dtype=int)
     y[:8], y[8:15] = 0, 2
     with np.errstate(divide="ignore"):
-        auto = AutoCalibrator(("identity", "temperature")).fit(np.log(p), y)
-    assert (auto.predict_proba(np.array([[-np.inf, 0.0, -np.inf]])) > 0).all()
+        logits = np.log(np.maximum(p, raised_to))
+    assert says_zero(logits)
+    auto = AutoCalibrator(("identity", "focal-structured")).fit(logits, y)
+    assert (auto.predict_proba(logits[-1:]) > 1e-5).all()
+
+
+def test_small_probabilities_that_differ_are_not_zeros(rng):
+    assert not says_zero(10 * rng.normal(size=(100, 5)))
+    assert not says_zero(np.log(np.tile([0.999, 0.001], (100, 1))))
+
+
+def test_the_first_candidate_stays_where_the_gain_is_chance(rng):
+    noise = rng.normal(size=1000)
+    noise -= noise.mean()
+    base = 5 + np.zeros(1000)
+    error = np.clip(noise, -1, 1).std() / np.sqrt(1000)
+    for errors, better in ((1.8, False), (2.2, True)):
+        losses = np.stack([base, base - noise - errors * error])
+        assert gains(losses, np.array([0.0, 1.0]), np.ones(1000)) is better
 
 
 def test_weights_count_as_samples():
@@ -112,10 +134,9 @@ def test_weights_count_as_samples():
 
 def test_few_samples_allow_few_candidates():
     assert default_candidates(5, 10) == ["identity"]
-    assert default_candidates(40, 10) == ["identity", "temperature"]
-    assert "isotonic" not in default_candidates(90, 2)
-    assert "isotonic" not in default_candidates(400, 100)
-    assert default_candidates(500, 2) == ["identity", "platt", "focal-structured", "isotonic"]
+    assert default_candidates(25, 10) == ["identity", "temperature"]
+    assert default_candidates(400, 100) == ["identity", "temperature", "focal-structured"]
+    assert default_candidates(500, 2) == ["identity", "beta", "focal-structured", "venn-abers"]
 
 
 def test_files_of_the_first_release_are_read(calibrated_data, tmp_path):

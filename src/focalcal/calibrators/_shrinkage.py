@@ -26,7 +26,7 @@ MATRIX_PATH = (1e4, 2e3, 450.0, 100.0, 30.0)
 ENOUGH_PER_CLASS = 30
 """With fewer samples per class the two strongest priors of the vectors are all there is."""
 FOLDS = 4
-TOLERANCE = 0.5
+TOLERANCE = 1.0
 """Standard errors by which a weaker prior may be better and yet not be chosen."""
 FEW = 100
 """With fewer samples nothing is chosen: the strongest priors hold, without matrix."""

@@ -22,10 +22,10 @@ from focalcal.calibrators.base import Calibrator, FitData
 from focalcal.calibrators.sums import SampledData, sums_temperature
 from focalcal.calibrators.temperature import check_temperature, degenerate_notes, scaled
 
-DIAGONAL_SD = 0.1
-BIAS_SD = 0.3
+DIAGONAL_SD = 1 / math.sqrt(2)
 OFF_DIAGONAL_SD = 0.2
-"""Standard deviations of the priors; the off-diagonal one is divided by √K."""
+"""Standard deviations of the priors, to be divided by √K."""
+BIAS_SD = 0.3
 ENOUGH_PER_CLASS = 40
 """With fewer calibration samples per class the off-diagonal prior narrows in proportion."""
 
@@ -36,7 +36,7 @@ def prior_penalty(n: float, k: int, strength: float, full: bool) -> Penalty:
     if full:
         sd = OFF_DIAGONAL_SD / math.sqrt(k) * min(1.0, n / (ENOUGH_PER_CLASS * k))
         off = strength / (n * sd**2)
-    return Penalty(strength / (n * DIAGONAL_SD**2), strength / (n * BIAS_SD**2), off)
+    return Penalty(strength * k / (n * DIAGONAL_SD**2), strength / (n * BIAS_SD**2), off)
 
 
 class _StructuredScaling(Calibrator):
@@ -116,8 +116,8 @@ class StructuredVectorScaling(_StructuredScaling):
     """p = softmax(w ∘ log softmax(z/T) + b), w shrunk to 1 and b to 0.
 
     T is fitted first; then w and b minimise the NLL with Gaussian priors around temperature
-    scaling (standard deviations 0.1 and 0.3). `strength` multiplies the shrinkage: 0 is none, large
-    values leave temperature scaling.
+    scaling (standard deviations 1/√(2K) and 0.3). `strength` multiplies the shrinkage: 0 is none,
+    large values leave temperature scaling.
 
     Fitted: `temperature_`, `weight_` (K,), `bias_` (K,).
 
@@ -128,7 +128,7 @@ class StructuredVectorScaling(_StructuredScaling):
     >>> round(StructuredVectorScaling().fit(4 * z, y).temperature_)
     4
 
-    After Berta et al. 2025, Structured Matrix Scaling; the priors here are our own.
+    After Berta et al. 2025, Structured Matrix Scaling, with their prior of w; that of b is our own.
     """
 
     method: ClassVar[str] = "structured-vector"
@@ -145,7 +145,8 @@ class StructuredMatrixScaling(_StructuredScaling):
 
     Fitted: `temperature_`, `weight_` (K, K), `bias_` (K,).
 
-    After Berta et al. 2025, Structured Matrix Scaling; the priors here are our own.
+    After Berta et al. 2025, Structured Matrix Scaling; the priors of b and of the off-diagonal are
+    our own.
     """
 
     method: ClassVar[str] = "structured-matrix"

@@ -182,7 +182,8 @@ def _minimise(
     data: tuple[Any, ...], start: np.ndarray, gamma_range: tuple[float, float]
 ) -> scipy.optimize.OptimizeResult:
     def objective(x: np.ndarray) -> tuple[float, np.ndarray]:
-        loss, *gradient = focal_sums(*data, x[None])[:3] / data[0].shape[0]
+        logits, labels, weights = data
+        loss, *gradient = focal_sums(logits, labels, weights, x[None])[:3] / logits.shape[0]
         return loss, np.array(gradient)
 
     bounds = [tuple(np.log1p(gamma_range)), (start[1] - 7, start[1] + 7)]

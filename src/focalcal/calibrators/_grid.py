@@ -182,14 +182,17 @@ class TopScores:
     def _bounds(self, odds: np.ndarray) -> tuple[float, float]:
         """The least and the largest error of log-odds (N,) known to EPSILON."""
         error = self._error(expit(odds.astype(np.float64)))
-        order = np.argsort(odds)
-        ordered = np.minimum(odds[order].astype(np.float64), CERTAIN)
-        mass = np.ones(len(odds)) if self.weights is None else self.weights
+        if self.weights is None:
+            ordered, mass = np.sort(odds), np.ones(len(odds))
+        else:
+            order = np.argsort(odds)
+            ordered, mass = odds[order], self.weights[order]
+        ordered = np.minimum(ordered.astype(np.float64), CERTAIN)
         if self.objective == "ece":
             inner = _bins.equal_width_edges(self.bins)[1:-1]
             edges, own = np.log(inner / (1 - inner)), 0
         else:
-            edges = ordered[_bins.quantile_positions(np.cumsum(mass[order]), self.bins)]
+            edges = ordered[_bins.quantile_positions(np.cumsum(mass), self.bins)]
             own = int(np.sum(edges < CERTAIN))  # an edge is a sample, which stays below it
         # dp = p(1−p)·dL: this far apart two log-odds may still be the same confidence in float64
         reach = EPSILON * (1 + np.abs(edges)) + 2.3e-16 * np.exp(edges)

@@ -75,7 +75,8 @@ def fit_affine(
         return gradient_sums(x, labels, weights, weight, bias)
 
     with threadpool_limits(1, "blas"):  # the blocks already run on all cores
-        return _minimise(sums, *x.shape, penalty, np.zeros(len(root)), root, enough)
+        start = np.zeros(len(root))
+        return _minimise(sums, *x.shape, penalty, start, root, enough)  # type: ignore[call-arg]
 
 
 def fit_affine_sums(

@@ -70,8 +70,9 @@ class TemperatureScaling(Calibrator):
 
     def _fit(self, data: FitData) -> dict[str, Any]:
         if self.objective == "nll":
-            best = fit_inverse_temperature(data.logits, data.labels, data.weights)
-            return self._nll_outcome(best)
+            return self._nll_outcome(
+                fit_inverse_temperature(data.logits, data.labels, data.weights)
+            )
         temperatures = check_temperatures(self.temperatures, TEMPERATURES)
         scores = TopScores(data, self.objective, self.bins)
         best = grid_search(scores, (0.0,), temperatures)

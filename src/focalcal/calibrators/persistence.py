@@ -226,7 +226,7 @@ def _check_fitted(calibrator: Calibrator) -> None:
         _expect(np.asarray(value).dtype.kind in "fiu", f"numbers in {name}", value)
     calibrator._check_state()
     floor = calibrator.floor_
-    _expect(isinstance(floor, float) and 0 <= floor < 1, "a floor_ from 0 to 1", floor)
+    _expect(isinstance(floor, float) and 0 <= floor < math.inf, "a floor_ of at least 0", floor)
     with np.errstate(all="ignore"):
         probs = calibrator.predict_proba(np.linspace(-1.0, 1.0, 2 * k).reshape(2, k))
     good = probs.shape == (2, k) and np.allclose(probs.sum(axis=1), 1.0, atol=1e-6)

@@ -83,7 +83,7 @@ class Inputs:
         from focalcal import loading
 
         given = {name: self.given[key] for name, key in KEYS.items()}
-        keys = loading.Keys(**given, classes=self.classes or classes)  # type: ignore[arg-type]
+        keys = loading.Keys(**given, classes=self.classes or classes)
         task = task or self.task
         options = {"labels_required": labels_required, "task": task, "layout": self.given["layout"]}
         found = loading.load(file, keys, **options)

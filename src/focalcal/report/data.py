@@ -10,7 +10,7 @@ import numpy as np
 
 from focalcal.bins import Bins
 from focalcal.decisions import Threshold
-from focalcal.metrics import Comparison, Evaluation, SlicedEvaluation
+from focalcal.metrics import Comparison, Evaluation, RiskCoverage, SlicedEvaluation
 from focalcal.metrics.summary import plain
 
 
@@ -33,34 +33,14 @@ class MethodResult:
 
 
 @dataclasses.dataclass(frozen=True)
-class Curve:
-    """Risk and coverage by threshold: columns of equal length, thinned for drawing."""
-
-    threshold: np.ndarray
-    coverage: np.ndarray
-    risk: np.ndarray
-    area: float
-
-
-@dataclasses.dataclass(frozen=True)
-class Stops:
-    """What is kept at fixed confidence thresholds: (S,) thresholds, coverages and error rates.
-
-    The error rate is NaN where nothing is kept.
-    """
-
-    threshold: np.ndarray
-    coverage: np.ndarray
-    risk: np.ndarray
-
-
-@dataclasses.dataclass(frozen=True)
 class View:
     """The test set as one calibrator sees it, for the figures.
 
     confidence: finer bins of the top confidence, right and wrong; classes: bins (K, M) of every
     class's own probability; class_ece: (K,) their errors, whose mean is the class-wise ECE;
-    accuracy_low, accuracy_high: (M,) exact binomial intervals of the accuracy per bin.
+    accuracy_low, accuracy_high: (M,) exact binomial intervals of the accuracy per bin; curve: risk
+    and coverage, thinned for drawing; stops: the same at thresholds 0, 0.01, …, 1, where the risk
+    is NaN if nothing is kept.
     """
 
     method: str
@@ -70,8 +50,8 @@ class View:
     confidence: Bins
     classes: Bins
     class_ece: np.ndarray
-    curve: Curve
-    stops: Stops
+    curve: RiskCoverage
+    stops: RiskCoverage
 
 
 @dataclasses.dataclass(frozen=True)

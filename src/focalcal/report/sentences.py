@@ -50,7 +50,7 @@ def verdict(model: ModelReport) -> str:
             f"{interval(first)}, NLL {before['nll'].value:.4f}, accuracy "
             f"{percent(before['accuracy'].value)}."
         )
-    verb = "brings" if second.value < first.value else "leaves"
+    verb = "lowers" if second.value < first.value else "changes"
     return (
         f"{found}; {model.chosen} {verb} ECE from {percent(first.value)} to "
         f"{percent(second.value)} {interval(second)} and NLL from {before['nll'].value:.4f} to "

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
 
 from focalcal import bins as _bins
 from focalcal import metrics
+from focalcal.metrics import RiskCoverage
 from focalcal.metrics.proportion import share_interval
-from focalcal.report.data import Curve, MethodResult, Stops, View, WrongSample
+from focalcal.report.data import MethodResult, View, WrongSample
 
 FINE_BINS = 20
 CURVE_POINTS = 200
@@ -32,22 +34,23 @@ def view(result: MethodResult, labels: np.ndarray, probs: np.ndarray) -> View:
         classes=classes,
         class_ece=_bins.mean_gap(classes),
         curve=_thinned(curve),
-        stops=_stops(curve),
+        stops=_at_stops(curve),
     )
 
 
-def _thinned(curve: metrics.RiskCoverage) -> Curve:
+def _thinned(curve: RiskCoverage) -> RiskCoverage:
     at = np.searchsorted(curve.coverage, np.linspace(0, 1, CURVE_POINTS))
     at = np.unique(np.minimum(at, len(curve.coverage) - 1))
-    return Curve(curve.threshold[at], curve.coverage[at], curve.risk[at], curve.area)
+    found = {name: getattr(curve, name)[at] for name in ("threshold", "coverage", "risk")}
+    return dataclasses.replace(curve, **found)
 
 
-def _stops(curve: metrics.RiskCoverage) -> Stops:
+def _at_stops(curve: RiskCoverage) -> RiskCoverage:
     """Coverage and risk of the samples at or above each fixed threshold."""
     kept = np.searchsorted(-curve.threshold, -STOPS, side="right")
-    coverage = np.concatenate([[0.0], curve.coverage])[kept]
-    risk = np.concatenate([[np.nan], curve.risk])[kept]
-    return Stops(STOPS, coverage, risk)
+    coverage = np.append(0.0, curve.coverage)[kept]
+    risk = np.append(np.nan, curve.risk)[kept]
+    return dataclasses.replace(curve, threshold=STOPS, coverage=coverage, risk=risk)
 
 
 def wrong_samples(

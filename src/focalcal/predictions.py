@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from focalcal._arrays import Array, is_torch, log_softmax, namespace, to_numpy, two_columns
+from focalcal._arrays import Array, is_torch, log_softmax, namespace, softmax, to_numpy, two_columns
 from focalcal._checks import check_labels, check_logits, check_probs
 from focalcal._labels import encode
 from focalcal.errors import InputError
@@ -118,7 +118,8 @@ class Predictions:
             # σ by exp of a non-positive number only: no overflow for any finite logit.
             small = xp.exp(-xp.abs(self.logits))
             return xp.where(self.logits >= 0, 1 / (1 + small), small / (1 + small))
-        return xp.exp(self.log_probs())
+        with np.errstate(over="ignore"):  # a difference of −∞ has a probability of 0
+            return softmax(two_columns(self.logits))
 
     def log_probs(self, floor: float | None = None) -> Array:
         """Log-probabilities (N, K) of a binary or multiclass problem.

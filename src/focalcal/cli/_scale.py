@@ -174,21 +174,15 @@ def _record(result: StreamedEvaluation, passes: int, files: int) -> dict[str, An
 
 
 def _show(result: StreamedEvaluation, title: str, passes: int, files: int) -> None:
-    from rich.markup import escape
     from rich.table import Table
 
     from focalcal.cli.evaluate import reliability_sketch, shown
 
-    table = Table(
-        title=f"{escape(title)}: {result.n:,} samples, {result.n_classes} classes, {files} files"
-    )
+    table = Table(title=f"{title}: {result.n:,} samples, {result.n_classes} classes, {files} files")
     table.add_column("metric")
     table.add_column("value", justify="right")
     table.add_column("within ±", justify="right")
     for metric, found in shown(result.metrics):
         bound = metric.text(found.error_bound) if found.error_bound else "exact"
         table.add_row(metric.title, metric.text(found.value), bound)
-    console = terminal.out()
-    console.print(table)
-    console.print(reliability_sketch(result.reliability))
-    console.print(f"{passes} pass over the files.")
+    terminal.show(table, reliability_sketch(result.reliability), f"{passes} pass over the files.")

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from focalcal.cli import _inputs, _scale, _slices, terminal
+from focalcal.cli import _inputs, _scale, _slices, options, terminal
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -25,20 +24,17 @@ def register(app: typer.Typer) -> None:
 
 
 def evaluate(
-    file: Annotated[Path, typer.Argument(help="Predictions: a file or a quoted pattern.")],
+    file: options.File,
     inputs: _inputs.Inputs,
-    bins: Annotated[int, typer.Option(help="Number of bins.", min=1)] = 15,
+    bins: options.Bins = 15,
     resamples: Annotated[
         int | None, typer.Option(help="Bootstrap resamples behind the intervals.", min=2)
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the bootstrap.")] = 0,
-    by: Annotated[
-        list[str] | None,
-        typer.Option(help="Column to slice by, such as country; may be repeated."),
-    ] = None,
+    seed: options.Seed = 0,
+    by: options.By = None,
     engine: _scale.EngineOption = None,
     scheduler: _scale.SchedulerOption = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    json: options.Json = False,
 ) -> None:
     """Measure accuracy and calibration, with intervals and a reliability sketch.
 
@@ -70,17 +66,17 @@ def evaluate(
 
 def show(result: Evaluation, title: str) -> None:
     """Print an evaluation for a person."""
-    console = terminal.out()
-    console.print(metrics_table(result, title))
+    tables = [metrics_table(result, title)]
     if result.labels:
-        console.print(labels_table(result))
-    console.print(reliability_sketch(result.reliability))
-    console.print(verdict(result))
+        tables.append(labels_table(result))
+    terminal.show(*tables, reliability_sketch(result.reliability), verdict(result))
 
 
 def verdict(result: Evaluation) -> str:
     """One sentence: over- or under-confident, by how much, and whether chance explains it."""
-    gap = result["confidence_gap"].value
+    from focalcal.metrics import METRICS
+
+    percent, gap = METRICS["ece"].text, result["confidence_gap"].value
     direction = "over-confident" if gap > 0 else "under-confident"
     test = result.test
     chance = (
@@ -114,7 +110,6 @@ def metrics_table(result: Evaluation, title: str) -> Table:
 def labels_table(result: Evaluation) -> Table:
     """A row per label of a multi-label task."""
     from rich.table import Table
-    from rich.text import Text
 
     columns = ("accuracy", "nll", "ece")
     table = Table("label", "accuracy", "NLL", "ECE", "confidence − accuracy", "by chance?")
@@ -122,7 +117,7 @@ def labels_table(result: Evaluation) -> Table:
     for name, part in result.labels.items():
         cells = [m.text(part[m.name].value) for m in by_name if m.name in columns]
         gap = f"{100 * part['confidence_gap'].value:+.2f} points"
-        table.add_row(Text(name), *cells, gap, terminal.p_text(part.test.p_value))
+        table.add_row(name, *cells, gap, terminal.p_text(part.test.p_value))
     return table
 
 
@@ -131,10 +126,6 @@ def shown(values: dict[str, Any]) -> list[tuple[Metric, Any]]:
     from focalcal.metrics import METRICS
 
     return [(m, values[name]) for name, m in METRICS.items() if m.show and name in values]
-
-
-def percent(x: float) -> str:
-    return f"{x * 100:.2f} %"
 
 
 def reliability_sketch(bins: Bins, width: int = 40) -> str:

@@ -7,9 +7,9 @@ serves a data set in memory, a stream, the workers of a cluster and the resample
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterator
 from functools import cached_property
-from itertools import pairwise
 from typing import Any, Self
 
 import numpy as np
@@ -120,38 +120,26 @@ class CalibrationStats:
                 f"CalibrationStats, got {given} of kind {data.kind!r}"
             )
 
-        edges, add_block = self.top.edges, _add_quickly if data.quick else _add_plainly
+        add_block = _add_quickly if data.quick else _add_plainly
+        size = sum(b.counts.size for b in self.tables().values()) * len(PARTS) + 2 * len(SUMS)
 
-        def run(blocks: Iterator[tuple[Columns, slice]]) -> tuple[np.ndarray, ...]:
-            tables = [np.zeros((3, *b.counts.shape)) for b in self.tables().values()]
-            sums, ones = np.zeros((len(SUMS), 2)), np.ones(data.block)
+        def run(blocks: Iterator[tuple[Columns, slice]]) -> np.ndarray:
+            vector, ones = np.zeros(size), np.ones(data.block)
+            tables = self._views(vector)
             for c, rows in blocks:
                 w = ones[: len(c)] if data.weights is None else data.weights[rows]
-                add_block(c, w, self.threshold, edges, sums, *tables)
-            return sums, *tables
+                add_block(c, w, self.threshold, self.top.edges, *tables)
+            return vector
 
-        sums, *tables = zip(*map_columns(data, run))
-        added = zip(SUMS, np.sum(sums, axis=0))
-        self.sums = {name: self.sums[name] + value for name, value in added}
-        for name, parts in zip(TABLES, tables):
-            held = getattr(self, name)
-            setattr(self, name, held + Bins(held.edges, *np.sum(parts, axis=0)))
-        self.n += len(data)
-        self.__dict__.pop("ordered", None)
-        return self
+        return self._add(len(data), sum(map_columns(data, run)))
 
     def merge(self, other: CalibrationStats) -> Self:
         """Add the samples that `other` has seen; the settings must be the same."""
         mine, theirs = self.settings(), other.settings()
         if mine != theirs:
             raise InputError(f"expected statistics with the same settings, {mine}, got {theirs}")
-        self.fine = self.cells() + other.cells()
-        self.n += other.n
-        self.sums = {name: value + other.sums[name] for name, value in self.sums.items()}
-        self.top, self.classes = self.top + other.top, self.classes + other.classes
-        self.exact = self.even = None
-        self.__dict__.pop("ordered", None)
-        return self
+        self.fine, self.exact, self.even = self.cells(), None, None
+        return self._add(other.n, other.to_vector()[1:])
 
     def compute(self) -> Any:
         """All metrics of the samples seen so far, a `StreamedEvaluation`."""
@@ -184,23 +172,27 @@ class CalibrationStats:
 
     def add_vector(self, vector: Any) -> Self:
         """Add the samples of a sum of vectors that `to_vector` made with the same settings."""
-        vector = np.asarray(vector, dtype=np.float64)
-        tables = self.tables()
-        sizes = [1, *(2 for _ in self.sums)]
-        sizes += [b.counts.size for b in tables.values() for _ in PARTS]
-        if vector.shape != (sum(sizes),):
+        vector, expected = np.asarray(vector, dtype=np.float64), self.to_vector().shape
+        if vector.shape != expected:
             raise InputError(
-                f"expected a vector of shape ({sum(sizes)},), as these settings make, "
-                f"got {vector.shape}"
+                f"expected a vector of shape {expected}, as these settings make, got {vector.shape}"
             )
-        ends = np.cumsum([0, *sizes])
-        parts = iter([vector[i:j] for i, j in pairwise(ends)])
-        self.n += round(next(parts)[0])
-        self.sums = {name: held + next(parts) for name, held in self.sums.items()}
-        for name, b in tables.items():
-            shape = b.counts.shape
-            setattr(self, name, b + Bins(b.edges, *(next(parts).reshape(shape) for _ in PARTS)))
-        self.__dict__.pop("ordered", None)
+        return self._add(round(vector[0]), vector[1:])
+
+    def _views(self, flat: np.ndarray) -> list[np.ndarray]:
+        """Sums (S, 2) and tables (3, …) within a vector that holds one after the other."""
+        shapes = [(len(SUMS), 2), *((3, *b.counts.shape) for b in self.tables().values())]
+        ends = np.cumsum([math.prod(shape) for shape in shapes])[:-1]
+        return [part.reshape(shape) for part, shape in zip(np.split(flat, ends), shapes)]
+
+    def _add(self, n: int, flat: np.ndarray) -> Self:
+        sums, *tables = self._views(flat)
+        self.n += n
+        self.sums = {name: self.sums[name] + value for name, value in zip(SUMS, sums)}
+        for (name, b), table in zip(self.tables().items(), tables):
+            setattr(self, name, b + Bins(b.edges, *table))
+        for name in ("ordered", "equal_mass"):
+            self.__dict__.pop(name, None)
         return self
 
     @cached_property
@@ -242,17 +234,11 @@ class CalibrationStats:
 
 
 def _add_plainly(
-    c: Columns,
-    w: np.ndarray,
-    threshold: float,
-    edges: np.ndarray,
-    sums: np.ndarray,
-    top: np.ndarray,
-    classes: np.ndarray,
-    fine: np.ndarray,
+    c: Columns, w: np.ndarray, threshold: float, edges: np.ndarray, *tables: np.ndarray
 ) -> None:
-    """Add a block of samples of weights w to its tables: the specification of `_add_quickly`."""
+    """Add a block of samples of weights w to sums, bins, class-wise bins and cells."""
     near, wide = edges.astype(c.confidence.dtype), c.confidence.astype(np.float64)
+    sums, top, classes, fine = tables
     sums += split_sums(c, threshold, w, list(SUMS))
     top += kernels.bins_of(c.confidence, c.correct, w, near)
     classes += kernels.class_bins_of(c.probs, c.labels, w, near)
@@ -260,16 +246,11 @@ def _add_plainly(
 
 
 def _add_quickly(
-    c: Columns,
-    w: np.ndarray,
-    threshold: float,
-    edges: np.ndarray,
-    sums: np.ndarray,
-    top: np.ndarray,
-    classes: np.ndarray,
-    fine: np.ndarray,
+    c: Columns, w: np.ndarray, threshold: float, edges: np.ndarray, *tables: np.ndarray
 ) -> None:
+    """`_add_plainly` by compiled loops."""
     loops, near = kernels.loops(), kernels.open_edges(edges, c.confidence.dtype)
+    sums, top, classes, fine = tables
     p_y, high = np.exp(-c.nll), at_least(c.confidence, threshold)
     loops.sums_of(c.nll, p_y, c.entropy, c.brier, high, c.correct, w, sums)
     loops.bins_of(c.confidence, c.correct, w, near, True, top)

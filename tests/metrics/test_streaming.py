@@ -197,6 +197,16 @@ def test_damaged_json_is_refused(edit, message):
         CalibrationStats.from_json(edit(state))
 
 
+def test_nothing_is_remembered_from_before_an_update(case):
+    y, p = case
+    stats = stats_of(y[:50], p[:50])
+    stats.compute()
+    stats.update(y[50:], p[50:])
+    expected = stats_of(y, p).compute()
+    for name, found in stats.compute().metrics.items():
+        assert found.value == pytest.approx(expected[name].value, rel=1e-12, nan_ok=True), name
+
+
 HERE = Path(__file__).parent
 OLD_PROBS = np.array(
     [

@@ -131,7 +131,8 @@ class Predictions:
             raise InputError("expected a single-label task, got multilabel; use as_logits()")
         if self.logits is None:
             return _log_of_probs(_both_columns(self.probs), floor)
-        return log_softmax(two_columns(self.logits))
+        with np.errstate(over="ignore"):  # a difference of −∞ has a probability of 0
+            return log_softmax(two_columns(self.logits))
 
     def as_logits(self, floor: float | None = None, *, zeros: bool = False) -> Array:
         """What a calibrator takes: the logits, or log-probabilities (log-odds if multi-label).

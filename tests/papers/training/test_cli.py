@@ -81,6 +81,8 @@ def test_a_run_for_each_value():
 
 
 def test_what_cannot_be_trained(tmp_path):
+    with pytest.raises(InputError, match=r"a recipe of 20newsgroups-cnn, .*; got cifar10-resnet"):
+        invoke("train", "cifar10-resnet")
     with pytest.raises(InputError, match=r"expected a RECIPE.toml, or --dataset and --model"):
         _configs([], {"dataset": "blobs"})
     recipe = tmp_path / "a.toml"

@@ -148,11 +148,15 @@ def _configs(recipes: list[Path], changes: dict[str, Any]) -> dict[str, TrainCon
 
 
 def _named(path: Path) -> Path:
-    """The recipe of this package with that name, if there is one."""
+    """The recipe of this package with that name; other paths stay."""
     from focalcal_papers.recipes import FOLDER
 
-    found = FOLDER / f"{path}.toml"
-    return found if found.is_file() else path
+    names = sorted(file.stem for file in FOLDER.glob("*.toml"))
+    if str(path) in names:
+        return FOLDER / f"{path}.toml"
+    if path.suffix:
+        return path  # reading it says that it is not there
+    raise InputError(f"expected a TOML file or a recipe of {', '.join(names)}; got {path}")
 
 
 def _varied(configs: dict[str, TrainConfig], vary: list[str]) -> dict[str, TrainConfig]:

@@ -9,11 +9,10 @@ from scipy.special import log_softmax
 from focalcal.calibrators import TemperatureScaling
 from focalcal.errors import InputError
 from focalcal.maps import focal_map, inverse_focal_map
-from focalcal.metrics import evaluate
 from focalcal_papers.experiments import published
 from focalcal_papers.experiments.base import Analysis, Experiments, Finding, Material
 from focalcal_papers.experiments.published import Network, trained_networks
-from focalcal_papers.experiments.runs import fitted
+from focalcal_papers.experiments.runs import evaluated, fitted
 from focalcal_papers.experiments.settings import SMOKE, Settings, is_published
 from focalcal_papers.figures import Table
 from focalcal_papers.figures import cpe as figures
@@ -96,7 +95,7 @@ def _psi_trained(material: Material) -> Analysis:
             continue
         y = net.test.labels
         stages = published.calibrated(net, gammas=(gamma,))
-        found = {k: evaluate(y, np.exp(log_q), resamples=200) for k, log_q in stages.items()}
+        found = {k: evaluated(y, np.exp(log_q)) for k, log_q in stages.items()}
         psi = f"Ψ, γ = {gamma:g}"
         for k, e in found.items():
             findings += [

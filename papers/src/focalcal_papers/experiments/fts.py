@@ -24,7 +24,7 @@ from focalcal_papers.experiments.base import Analysis, Experiments, Finding, Mat
 from focalcal_papers.experiments.ie_grid import seeds
 from focalcal_papers.experiments.published import Network, all_networks
 from focalcal_papers.experiments.reference import PRINTED_DATASETS, Row, number, rows
-from focalcal_papers.experiments.runs import IMAGES, Run, fitted, measured
+from focalcal_papers.experiments.runs import IMAGES, Run, evaluated, fitted
 from focalcal_papers.experiments.settings import (
     BASES,
     SAME_LOSS,
@@ -92,7 +92,7 @@ def _compare(run: Run, printed: dict[tuple[str | None, str, str], Row]) -> _Comp
         for name, calibrator in calibrators(metric).items():
             found = fitted(calibrator, run.calibration)
             probs = found.predict_proba(run.test.as_logits())
-            e = measured(metric, run.test.labels, probs)
+            e = evaluated(run.test.labels, probs)[metric]
             at = f"T {found.temperature_:.2f}" + (f", γ {found.gamma_:g}" if name == "fts" else "")
             result.cells.append(f"{scale * e.value:.4g} ({at})")
             paper = printed.get((*place, name), {})

@@ -19,7 +19,7 @@ from focalcal_papers.experiments import published
 from focalcal_papers.experiments.base import Analysis, Experiments, Finding, Material
 from focalcal_papers.experiments.fts import accepts_image
 from focalcal_papers.experiments.published import Network, all_networks, best_temperature
-from focalcal_papers.experiments.runs import fitted, measured
+from focalcal_papers.experiments.runs import evaluated, fitted
 from focalcal_papers.experiments.settings import loss_recipes
 from focalcal_papers.figures import Curve, Curves, Table
 
@@ -54,8 +54,9 @@ def method_scores(net: Network, methods: Iterable[str], *metrics: str) -> Method
     for method in methods:
         calibrator = fitted(METHODS[method](), net.calibration)
         probs = calibrator.predict_proba(net.test.as_logits())
+        scores = evaluated(net.test.labels, probs)
         for metric in metrics:
-            e, (unit, scale) = measured(metric, net.test.labels, probs), UNITS[metric]
+            e, (unit, scale) = scores[metric], UNITS[metric]
             what = f"{unit}, {net.name}, {method}"
             found.findings.append(Finding.of(what, e, scale=scale))
             found.values[method, metric] = e.value

@@ -15,7 +15,7 @@ from focalcal_papers.experiments import published
 from focalcal_papers.experiments.base import Analysis, Experiments, Finding, Material
 from focalcal_papers.experiments.ie_grid import by_setting, grid, known, name_of, printed_s99, seeds
 from focalcal_papers.experiments.reference import number
-from focalcal_papers.experiments.runs import measured
+from focalcal_papers.experiments.runs import evaluated
 from focalcal_papers.experiments.settings import (
     BASES,
     NEWSGROUPS,
@@ -101,11 +101,9 @@ def _gamma_rule(material: Material) -> Analysis:
 def _policies(material: Material) -> Analysis:
     findings, found = [], {}
     for own in by_setting(material.runs).values():
+        scores = [evaluated(run.calibration.labels, run.calibration.probabilities()) for run in own]
         for name, metric in (("ECE %", "ece"), ("equal-mass ECE %", "adaptive_ece")):
-            each = [
-                measured(metric, run.calibration.labels, run.calibration.probabilities())
-                for run in own
-            ]
+            each = [score[metric] for score in scores]
             findings.append(Finding.of_seeds(f"calibration {name}, {name_of(own)}", each))
         place = found.setdefault(f"{own[0].dataset} {own[0].network}", {})
         place.setdefault(own[0].variant, findings[-2].ours)

@@ -14,13 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from focalcal import metrics
 from focalcal.bins import Bins
 from focalcal.calibrators import TemperatureScaling
 from focalcal.errors import FileFormatError, FitWarning
 from focalcal.formats import read_table
 from focalcal.metrics import Estimate, Evaluation, evaluate
-from focalcal.metrics.intervals import bootstrap_interval
 from focalcal.predictions import Predictions
 
 STAND_INS = ("blobs", "synthetic_images", "square_clusters")
@@ -142,7 +140,7 @@ class Run:
     @functools.cached_property
     def evaluation(self) -> Evaluation:
         """Everything there is to measure on the test set; reads the predictions."""
-        return evaluate(self.test.labels, self.test.probabilities(), resamples=RESAMPLES)
+        return evaluated(self.test.labels, self.test.probabilities())
 
     @functools.cached_property
     def before(self) -> Mapping[str, Estimate]:
@@ -155,7 +153,7 @@ class Run:
         if self.kept is not None:
             return _estimates(self.kept["after"])
         scaled = Predictions(logits=self.test.as_logits() / self.temperature)
-        return evaluate(self.test.labels, scaled.probabilities(), resamples=RESAMPLES).metrics
+        return evaluated(self.test.labels, scaled.probabilities()).metrics
 
     def snapshot_bins(self) -> dict[int, Bins]:
         """Reliability of the training set after the epochs that were kept."""
@@ -219,13 +217,6 @@ def fitted(calibrator: Any, predictions: Predictions) -> Any:
         return calibrator.fit(predictions.as_logits(), predictions.labels)
 
 
-def measured(name: str, labels: Any, probs: Any, resamples: int = RESAMPLES) -> Estimate:
-    """One metric with its bootstrap interval.
-
-    >>> measured("nll", [0, 1], [[0.5, 0.5], [0.5, 0.5]], resamples=20).n
-    2
-    """
-    value = getattr(metrics, name)(labels, probs)
-    draws = metrics.bootstrap(labels, probs, [name], resamples=resamples)[name]
-    low, high = bootstrap_interval(metrics.METRICS[name], value, draws, 0.95)
-    return Estimate(value, low, high, len(probs))
+def evaluated(labels: Any, probs: Any) -> Evaluation:
+    """All metrics with their intervals."""
+    return evaluate(labels, probs, resamples=RESAMPLES)

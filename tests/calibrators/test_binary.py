@@ -184,3 +184,14 @@ def test_multi_label_calibrates_each_label(scores):
 def test_unknown_mode_is_refused(scores):
     with pytest.raises(InputError, match="expected mode 'ovr' or 'top-label', got 'top'"):
         PlattScaling(mode="top").fit(*scores)
+
+
+@pytest.mark.parametrize("method", ["platt", "beta", "quadratic", "spline"])
+def test_nearly_constant_log_odds_are_said(method):
+    """Four classes on a scale of 1e-6: all log-odds are −ln 3 but for the sixth digit."""
+    rng = np.random.default_rng(0)
+    z = 3 * rng.normal(size=(600, 4))
+    y = np.argmax(z + rng.gumbel(size=z.shape), axis=1)
+    with pytest.warns(FitWarning, match="nearly constant"):
+        make(method).fit(1e-6 * z, y)
+    assert not make(method).fit(z, y).diagnostics_.warnings

@@ -345,3 +345,27 @@ def test_gradient_search_finds_the_basin_near_minus_092(seed):
     y = np.where(rng.random(200) < 0.25, rng.integers(0, 3, 200), y)
     grid = [nll(6 * z, y, g, t) for g in (-0.949, -0.94, -0.92) for t in np.geomspace(3, 20, 80)]
     assert FocalTemperatureScaling().fit(6 * z, y).diagnostics_.after <= min(grid) + 1e-9
+
+
+def definition(z, y, gamma, t):
+    """NLL of Ψ^γ written out: h(v) = v / ((1−v)^γ − γ(1−v)^(γ−1) v ln v), normalised."""
+    log_v = z / t - np.logaddexp.reduce(z / t, axis=1, keepdims=True)
+    v, rest = np.exp(log_v), -np.expm1(log_v)
+    h = v / (rest**gamma - gamma * rest ** (gamma - 1) * v * log_v)
+    return -np.log(h[np.arange(len(y)), y] / h.sum(axis=1)).mean()
+
+
+@pytest.mark.parametrize(("k", "scale", "seed"), [(3, 2.0, 1), (10, 2.0, 2)])
+def test_the_optimum_at_a_large_gamma_is_found(k, scale, seed):
+    """Labels drawn from Ψ^9; independent: a dense grid over the definition."""
+    rng = np.random.default_rng(seed)
+    z = scale * rng.normal(size=(300, k))
+    q = np.exp(focal_log_map(z, 9.0))
+    y = np.minimum((q.cumsum(axis=1) < rng.random((300, 1))).sum(axis=1), k - 1)
+    temperatures = np.geomspace(0.5, 20, 60)
+    grid = [definition(z, y, g, t) for g in np.linspace(-0.9, 10, 40) for t in temperatures]
+    found = FocalTemperatureScaling().fit(z, y)
+    assert found.gamma_ > 3
+    assert found.diagnostics_.after <= min(grid) + 1e-9
+    direct = definition(z, y, found.gamma_, found.temperature_)
+    assert found.diagnostics_.after == pytest.approx(direct, abs=1e-9)

@@ -43,7 +43,7 @@ class _Logistic(ColumnCalibrator):
         fits = each(fit, columns)
         for name, values in zip(self.state, np.stack([f.coefficients for f in fits], axis=1)):
             setattr(self, name, values)
-        return outcome(fits, self._notes(columns))
+        return outcome(fits, columns, self._notes(columns))
 
     def _notes(self, columns: list[Column]) -> list[str]:
         return separated_notes(columns)
@@ -188,7 +188,21 @@ def separated_notes(columns: list[Column]) -> list[str]:
     ]
 
 
-def outcome(fits: list[LogisticFit], notes: list[str]) -> dict[str, Any]:
+def flat_notes(columns: list[Column]) -> list[str]:
+    """A warning for log-odds that hardly vary: a slope and an offset cannot be told apart then."""
+    for c in columns:
+        mean = np.average(c.log_odds, weights=c.weights)
+        spread = np.sqrt(np.average((c.log_odds - mean) ** 2, weights=c.weights))
+        if not 0 < spread < 0.01 * abs(mean):
+            return []
+    return [
+        "the log-odds of every class are nearly constant, so that their slope is not found; if the "
+        "logits are on a small scale, multiply them, or use temperature scaling, which has no scale"
+    ]
+
+
+def outcome(fits: list[LogisticFit], columns: list[Column], notes: list[str]) -> dict[str, Any]:
+    notes = [*notes, *flat_notes(columns)]
     stuck = sum(not f.converged for f in fits)
     if stuck:
         notes = [*notes, f"{stuck} of {len(fits)} regressions did not converge; check the logits"]

@@ -75,7 +75,7 @@ class SplineCalibration(PiecewiseCalibrator):
         slope = common_slope(columns)
         curves = each(lambda column: self._fit_column(column, slope), columns)
         self.edges_, self.pieces_ = pack([c.edges for c in curves], [c.pieces for c in curves])
-        return outcome([c.fit for c in curves], separated_notes(columns))
+        return outcome([c.fit for c in curves], columns, separated_notes(columns))
 
     def _fit_column(self, column: Column, common: float) -> _Curve:
         line = _fit_line(column, common)

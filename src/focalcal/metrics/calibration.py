@@ -10,7 +10,7 @@ from focalcal import bins as _bins
 from focalcal.bins import Bins, quantile_positions
 from focalcal.metrics.declare import metric
 from focalcal.metrics.intervals import class_error_interval, gap_interval, root_interval
-from focalcal.metrics.sample import Sample
+from focalcal.metrics.sample import Sample, of_samples
 from focalcal.stats import CalibrationStats
 
 
@@ -169,51 +169,22 @@ def confidence_gap(s: CalibrationStats) -> Any:
     return (s.top.confidence_sums - s.top.correct_sums).sum(axis=-1) / s.total
 
 
-def reliability(
-    y_true: Any,
-    y_prob: Any = None,
-    *,
-    logits: Any = None,
-    confidence: Any = None,
-    bins: int = 15,
-    sample_weight: Any = None,
-) -> Bins:
+@of_samples("top")
+def reliability(sample: Sample) -> Bins:
     """The top-label samples in equally wide confidence bins: what `ece` and the diagrams read.
 
     >>> reliability([1, 0], confidence=[0.8, 0.3], bins=2).gap
     array([ 0.3, -0.2])
     """
-    return _sample(y_true, y_prob, logits, confidence, bins, sample_weight).stats().top
+    return sample.stats().top
 
 
-def equal_mass_reliability(
-    y_true: Any,
-    y_prob: Any = None,
-    *,
-    logits: Any = None,
-    confidence: Any = None,
-    bins: int = 15,
-    sample_weight: Any = None,
-) -> Bins:
+@of_samples("top")
+def equal_mass_reliability(sample: Sample) -> Bins:
     """The top-label samples in bins of equal mass; see `focalcal.bins.equal_mass_edges`.
 
     >>> len(equal_mass_reliability([1, 0, 1], confidence=[0.8, 0.3, 0.8], bins=3))
     2
     """
-    s = _sample(y_true, y_prob, logits, confidence, bins, sample_weight)
-    edges = _bins.equal_mass_edges(s.confidence, bins, s.weights)
-    return _bins.bin_samples(s.confidence, s.correct, edges, s.weights)
-
-
-def _sample(
-    y_true: Any, y_prob: Any, logits: Any, confidence: Any, bins: int, sample_weight: Any
-) -> Sample:
-    return Sample.read(
-        y_true,
-        y_prob,
-        ("top",),
-        logits=logits,
-        confidence=confidence,
-        bins=bins,
-        sample_weight=sample_weight,
-    )
+    edges = _bins.equal_mass_edges(sample.confidence, sample.bins, sample.weights)
+    return _bins.bin_samples(sample.confidence, sample.correct, edges, sample.weights)

@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from focalcal.bins import equal_width_edges
-from focalcal.columns import read
+from focalcal.metrics.sample import Sample, of_samples
 from focalcal.stats import SUMS, CalibrationStats
 
 Interval = Callable[..., tuple[float, float]]
@@ -52,11 +51,16 @@ class Metric:
 
     def text(self, value: float) -> str:
         """A value as people read it: "12.34 %", "0.1234", "∞", or "–" where it is undefined."""
-        if not math.isfinite(value):
-            return "–" if math.isnan(value) else "∞"
+        if math.isinf(value):
+            return "∞"
         if self.unit == "%":
-            return f"{100 * value:.{self.digits}f} %"
-        return f"{value:.{self.digits}f}"
+            return percent(value, self.digits)
+        return "–" if math.isnan(value) else f"{value:.{self.digits}f}"
+
+
+def percent(x: float, digits: int = 2) -> str:
+    """A share as people read it: "12.34 %", or "–" where it is undefined."""
+    return "–" if math.isnan(x) else f"{100 * x:.{digits}f} %"
 
 
 METRICS: dict[str, Metric] = {}
@@ -98,8 +102,9 @@ def metric(
 
     def declare(function: Callable[[CalibrationStats], Any]) -> Callable[..., float]:
         SUMS.update(sums or {})
-        own = METRICS[name or function.__name__] = Metric(
-            name=name or function.__name__,
+        own = name or function.__name__
+        METRICS[own] = Metric(
+            name=own,
             title=title,
             explanation=(function.__doc__ or title).strip().splitlines()[0],
             of=function,
@@ -116,30 +121,11 @@ def metric(
             digits=(2 if unit == "%" else 4) if digits is None else digits,
         )
 
-        def measure(
-            y_true: Any,
-            y_prob: Any = None,
-            *,
-            logits: Any = None,
-            confidence: Any = None,
-            bins: int = 15,
-            threshold: float = 0.99,
-            sample_weight: Any = None,
-        ) -> float:
-            from focalcal.metrics.sample import Sample
+        @of_samples(*needs)
+        def measure(sample: Sample) -> float:
+            return float(function(sample.stats()))
 
-            data = read(
-                y_true,
-                y_prob,
-                logits=logits,
-                confidence=confidence,
-                sample_weight=sample_weight,
-                edges=equal_width_edges(bins),
-            )
-            stats = Sample.of(data, own.needs, bins=bins, threshold=threshold).stats()
-            return float(own.of(stats))
-
-        measure.__name__ = measure.__qualname__ = own.name
+        measure.__name__ = measure.__qualname__ = own
         measure.__doc__, measure.__module__ = function.__doc__, function.__module__
         return measure
 

@@ -3,9 +3,9 @@
 A mean has Hall's interval, which allows for skewness, and a share Wilson's. A calibration error is
 a sum of absolute values or squares: noise alone makes it positive, and resampling adds noise once
 more. Squares have a known bias, which is taken off. The bootstrap interval of the other top-label
-errors is symmetric about the value with the larger of its half-widths; all of them reach 0 unless
-the test of "calibrated" rejects. A class-wise error sums K·M noisy gaps, whose noise would swamp
-that; its interval comes from the known variance of each gap.
+errors has the larger of its half-widths on both sides, and below the value also the bias of the
+resamples; all of them reach 0 unless the test of "calibrated" rejects. A class-wise error sums K·M
+noisy gaps, whose noise would swamp that; its interval comes from the known variance of each gap.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ def bootstrap_interval(
         return _hall(value, spread, skewness, level, few)
     tail = (1 - level) / 2
     reach = float(np.abs(np.quantile(draws, [tail, 1 - tail]) - value).max())
-    return value - reach, value + reach
+    bias = max(float(draws.mean()) - value, 0.0)  # resampling adds noise as sampling did
+    return value - reach - bias, value + reach
 
 
 def mean_interval(column: Callable[[Sample], np.ndarray], within: str = "") -> Interval:

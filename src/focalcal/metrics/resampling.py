@@ -69,16 +69,18 @@ def resample(
     names: Iterable[str],
     resamples: int,
     seed: int,
-    progress: Callable[[int], None] | None = None,
+    progress: Callable[[float], None] | None = None,
 ) -> Values:
-    """Bootstrap values of the named metrics; `progress` is called with the new resamples."""
-    names = check_names(names)
+    """Bootstrap values of the named metrics; progress: called with the fraction done."""
+    names, done = check_names(names), 0
 
     def chunk(rows: slice) -> Values:
+        nonlocal done
         stats = sample.resampled(draw_counts(sample, rows, seed))
         values = {name: METRICS[name].of(stats) for name in names}
+        done += rows.stop - rows.start
         if progress is not None:
-            progress(rows.stop - rows.start)
+            progress(done / resamples)
         return values
 
     return _join(map_blocks(chunk, resamples, rows_per_chunk(sample.n)))

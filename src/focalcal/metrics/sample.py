@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property, partial
 from typing import Any, Self
 
@@ -62,8 +62,14 @@ class Sample:
         >>> float(s.stats().mean("brier")), s.take([0, 1]).n
         (0.44, 2)
         """
+        only_top = not {"sums", "classes", "even"} & set(needs)
         data = read(
-            y_true, y_prob, logits=logits, confidence=confidence, sample_weight=sample_weight
+            y_true,
+            y_prob,
+            logits=logits,
+            confidence=confidence,
+            sample_weight=sample_weight,
+            edges=_bins.equal_width_edges(bins) if only_top else None,
         )
         return cls.of(data, needs, bins=bins, threshold=threshold)
 
@@ -271,6 +277,40 @@ class EvenBins:
 
         map_blocks(some, k, 8)
         return cls(Bins(np.arange(m + 1.0), *tables), edges)
+
+
+def of_samples(*needs: str) -> Callable[[Callable[[Sample], Any]], Callable[..., Any]]:
+    """Make a function of a `Sample` with these parts one of data, with the arguments of `read`."""
+
+    def decorate(function: Callable[[Sample], Any]) -> Callable[..., Any]:
+        def measure(
+            y_true: Any,
+            y_prob: Any = None,
+            *,
+            logits: Any = None,
+            confidence: Any = None,
+            bins: int = 15,
+            threshold: float = 0.99,
+            sample_weight: Any = None,
+        ) -> Any:
+            sample = Sample.read(
+                y_true,
+                y_prob,
+                needs,
+                logits=logits,
+                confidence=confidence,
+                bins=bins,
+                threshold=threshold,
+                sample_weight=sample_weight,
+            )
+            return function(sample)
+
+        for name in ("__name__", "__qualname__", "__doc__", "__module__"):
+            setattr(measure, name, getattr(function, name))
+        measure.__annotations__["return"] = function.__annotations__["return"]
+        return measure
+
+    return decorate
 
 
 def slices(groups: Any) -> Iterator[tuple[Any, np.ndarray]]:

@@ -15,7 +15,7 @@ from focalcal.metrics.intervals import (
     proportion_interval,
     refinement_interval,
 )
-from focalcal.metrics.sample import Sample
+from focalcal.metrics.sample import Sample, of_samples
 from focalcal.stats import CalibrationStats
 
 _SPLIT = {"right": "rightly", "wrong": "wrongly"}
@@ -153,15 +153,8 @@ def brier_scale(s: CalibrationStats | Sample) -> float:
     return 0.5 if s.kind == "binary" else 1.0
 
 
-def brier_decomposition(
-    y_true: Any,
-    y_prob: Any = None,
-    *,
-    logits: Any = None,
-    confidence: Any = None,
-    bins: int = 15,
-    sample_weight: Any = None,
-) -> BrierDecomposition:
+@of_samples("sums", "classes")
+def brier_decomposition(sample: Sample) -> BrierDecomposition:
     """Split the Brier score into calibration and refinement, class by class in equal-width bins.
 
     calibration = Σ_k Σ_b (n_kb/n)(p̄_kb − ȳ_kb)²; refinement is the rest, so they add up exactly.
@@ -172,15 +165,6 @@ def brier_decomposition(
 
     Murphy 1973; Stephenson et al. 2008 for the within-bin term.
     """
-    sample = Sample.read(
-        y_true,
-        y_prob,
-        ("sums", "classes"),
-        logits=logits,
-        confidence=confidence,
-        bins=bins,
-        sample_weight=sample_weight,
-    )
     s, scale = sample.stats(), brier_scale(sample)
     b, score = s.classes, float(s.mean("brier"))
     total = b.total[:, None]
@@ -201,14 +185,8 @@ def brier_decomposition(
     )
 
 
-def correctness_split(
-    y_true: Any,
-    y_prob: Any = None,
-    *,
-    logits: Any = None,
-    confidence: Any = None,
-    sample_weight: Any = None,
-) -> CorrectnessSplit:
+@of_samples("sums")
+def correctness_split(sample: Sample) -> CorrectnessSplit:
     """Entropy, NLL and p_y, each averaged over right and over wrong predictions.
 
     >>> s = correctness_split([0, 1], [[0.5, 0.5], [0.75, 0.25]])
@@ -217,9 +195,6 @@ def correctness_split(
 
     Mukhoti et al. 2020, Fig. 1 and 3.
     """
-    sample = Sample.read(
-        y_true, y_prob, logits=logits, confidence=confidence, sample_weight=sample_weight
-    )
     s, counts = sample.stats(), sample.sizes()
     share = s.sums["weight"] / s.total
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from focalcal.metrics.declare import metric
 from focalcal.metrics.intervals import high_proportion_interval, proportion_interval
-from focalcal.metrics.sample import Sample
+from focalcal.metrics.sample import Sample, of_samples
 from focalcal.ordered import Ordered
 from focalcal.stats import CalibrationStats, ratio
 
@@ -127,15 +127,8 @@ def aurc(s: CalibrationStats) -> Any:
     return area_under_risk_coverage(s.ordered)
 
 
-def high_confidence(
-    y_true: Any,
-    y_prob: Any = None,
-    *,
-    logits: Any = None,
-    confidence: Any = None,
-    threshold: float = 0.99,
-    sample_weight: Any = None,
-) -> HighConfidence:
+@of_samples("sums")
+def high_confidence(sample: Sample) -> HighConfidence:
     """Share of samples with confidence ≥ threshold, and their accuracy (S99 of Table 6).
 
     >>> h = high_confidence([1, 0, 1, 1], confidence=[0.995, 0.99, 0.5, 0.2])
@@ -144,28 +137,14 @@ def high_confidence(
 
     Mukhoti et al. 2020, Table 6.
     """
-    sample = Sample.read(
-        y_true,
-        y_prob,
-        logits=logits,
-        confidence=confidence,
-        threshold=threshold,
-        sample_weight=sample_weight,
-    )
     wrong, right = sample.stats().sums["high"].tolist()
     share = (wrong + right) / sample.total
     accuracy = right / (wrong + right) if wrong + right > 0 else float("nan")
     return HighConfidence(sample.threshold, share, accuracy, sample.sizes()["high"])
 
 
-def risk_coverage(
-    y_true: Any,
-    y_prob: Any = None,
-    *,
-    logits: Any = None,
-    confidence: Any = None,
-    sample_weight: Any = None,
-) -> RiskCoverage:
+@of_samples("top", "order")
+def risk_coverage(sample: Sample) -> RiskCoverage:
     """The risk–coverage curve: error rate against the share of samples kept.
 
     One point per distinct confidence: a threshold keeps equal confidences together or not at all.
@@ -176,14 +155,6 @@ def risk_coverage(
 
     El-Yaniv & Wiener 2010; Geifman & El-Yaniv 2017.
     """
-    sample = Sample.read(
-        y_true,
-        y_prob,
-        ("top", "order"),
-        logits=logits,
-        confidence=confidence,
-        sample_weight=sample_weight,
-    )
     o = sample.stats().ordered
     kept = np.cumsum(o.weights[::-1])
     wrong = np.cumsum((o.weights - o.hits)[::-1])

@@ -151,7 +151,7 @@ def evaluate_sample(
     known = {name: m for name, m in METRICS.items() if stats.has(m.needs)}
     values = {name: float(m.of(stats)) for name, m in known.items()}
     names = [name for name, m in known.items() if m.interval == "bootstrap" and m.resampled]
-    draws = resample(sample, names, resamples, seed, _ticker(progress, resamples))
+    draws = resample(sample, names, resamples, seed, progress)
     test = _test(sample, values["ece"], resamples, seed)
     sizes = sample.sizes()
 
@@ -230,19 +230,6 @@ def _test(sample: Sample, value: float, resamples: int, seed: int) -> Calibratio
     # A draw equal to the data but for rounding counts as equal.
     p_value = (1 + np.count_nonzero(null >= value * (1 - 1e-12))) / (resamples + 1)
     return CalibrationTest(value, float(p_value), float(null.mean()), resamples)
-
-
-def _ticker(progress: Callable[[float], None] | None, total: int) -> Callable[[int], None] | None:
-    if progress is None:
-        return None
-    done = 0
-
-    def tick(more: int) -> None:
-        nonlocal done
-        done += more
-        progress(min(done / total, 1.0))
-
-    return tick
 
 
 def plain(x: Any) -> Any:

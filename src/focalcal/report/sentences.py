@@ -6,13 +6,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from focalcal.metrics import Estimate, Evaluation, SlicedEvaluation
+from focalcal.metrics.declare import percent
 
 if TYPE_CHECKING:
     from focalcal.report.data import ModelReport, View
-
-
-def percent(x: float, digits: int = 2) -> str:
-    return "–" if x != x else f"{100 * x:.{digits}f} %"
 
 
 def interval(e: Estimate, digits: int = 2) -> str:

@@ -9,7 +9,7 @@ import math
 import numpy as np
 import pytest
 
-from focalcal.errors import InputError
+from focalcal.errors import InputError, InputWarning
 from focalcal.metrics import METRICS, compare, comparison, nll
 from focalcal.predictions import Predictions
 
@@ -118,3 +118,14 @@ def test_errors_say_what_is_wrong(rng):
         compare(None, Predictions(probs=a, labels=y), Predictions(probs=b, labels=(y + 1) % 4))
     with pytest.raises(InputError, match="with labels"):
         compare(None, Predictions(probs=a), Predictions(probs=b))
+
+
+def test_texts_are_looked_up_once(rng):
+    """One sample of a rare class: groups that are left out have none of it."""
+    y = np.r_[2, rng.integers(0, 2, 99)]
+    p, q = rng.dirichlet(np.ones(3), (2, 100))
+    names = np.array(["ant", "bee", "cow"])
+    with pytest.warns(InputWarning, match="alphabetical"):
+        texts = compare(names[y], p, q, resamples=20)
+    numbers = compare(y, p, q, resamples=20)
+    assert texts["classwise_ece"] == numbers["classwise_ece"]

@@ -9,7 +9,7 @@ import math
 import numpy as np
 import pytest
 
-from focalcal.errors import InputError
+from focalcal.errors import InputError, InputWarning
 from focalcal.metrics import CalibrationStats, evaluate, evaluate_by, slicing
 from focalcal.metrics.slicing import cut, edges_of, holm, named_rows, of_statistics
 
@@ -124,3 +124,29 @@ def test_errors_say_what_is_wrong(data):
         evaluate_by(y, p, by={})
     with pytest.raises(InputError, match="least"):
         evaluate_by(y, p, by=country, least=0)
+
+
+def test_unknown_and_infinite_numbers_of_a_column(draw, rng):
+    """NaN is a slice of its own and infinity lies in the last part; no part is named nan – nan."""
+    y, p = draw(rng, 400, 3)
+    column = rng.normal(size=400)
+    column[:60], column[60] = np.nan, np.inf
+    found = evaluate_by(y, p, by={"x": column}, least=10, resamples=20)
+    sizes = {s.name: s.n for s in found.slices}
+    assert sizes.pop("x=nan") == 60
+    assert sum(sizes.values()) == 340
+    assert len(sizes) == 5
+    assert not any("nan" in name for name in sizes)
+
+
+def test_texts_are_looked_up_among_all_samples(draw, rng):
+    """One slice lacks two of the classes; its labels still mean the same columns."""
+    y, p = draw(rng, 300, 4)
+    names = np.array(["ant", "bee", "cow", "dog"])
+    few = np.where(y >= 2, "late", "all")
+    with pytest.warns(InputWarning, match="alphabetical") as said:
+        texts = evaluate_by(names[y], p, by=few, least=10, resamples=20)
+    assert len(said) == 1
+    numbers = evaluate_by(y, p, by=few, least=10, resamples=20)
+    for a, b in zip(texts.slices, numbers.slices):
+        assert a.metrics["nll"] == b.metrics["nll"]

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from focalcal._checks import check_level
+from focalcal._arrays import to_numpy
+from focalcal._checks import check_labels, check_level, check_probs
 from focalcal.errors import InputError
 from focalcal.metrics.declare import METRICS
 from focalcal.metrics.resampling import check_resamples, resample_pair
@@ -163,11 +164,14 @@ def _better(direction: str, difference: float, told_apart: bool) -> str:
 
 
 def labels_and_values(y_true: Any, given: Any) -> tuple[np.ndarray, dict[str, Any]]:
-    """Labels, and the keyword of `Sample.read` with the model's output."""
-    from focalcal._arrays import to_numpy
+    """Labels as class indices, and the keyword of `Sample.read` with the model's output.
 
+    Texts are looked up here, among all samples: some rows need not have every class.
+    """
     if not hasattr(given, "as_logits"):
-        return np.asarray(to_numpy(y_true)), {"y_prob": to_numpy(given)}
+        probs = to_numpy(check_probs(given))
+        width = probs.shape[1] if probs.ndim == 2 and probs.shape[1] > 1 else 2
+        return to_numpy(check_labels(y_true, len(probs), width)), {"y_prob": probs}
     if given.labels is None or given.task == "multilabel":
         raise InputError("expected single-label predictions with labels to compare")
     name = "logits" if given.logits is not None else "y_prob"

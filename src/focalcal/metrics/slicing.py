@@ -190,16 +190,18 @@ def edges_of(column: np.ndarray) -> np.ndarray | None:
     """Where to cut a column of many numbers into parts of equal mass; None for any other."""
     if column.dtype.kind not in "fiu" or len(np.unique(column)) <= MANY:
         return None
-    return np.unique(np.quantile(column, np.linspace(0, 1, CUTS + 1)))
+    known = column[np.isfinite(column)]
+    return np.unique(np.quantile(known, np.linspace(0, 1, CUTS + 1))) if len(known) else None
 
 
 def cut(column: np.ndarray, edges: np.ndarray | None) -> np.ndarray:
-    """The values themselves, or with edges the part that each number lies in."""
+    """The values themselves, or with edges the part that each number lies in; NaN is its own."""
     if edges is None:
         return column if column.dtype.kind in "fiu" else column.astype(str)
     # The digit sorts the parts as the numbers do.
     names = [f"{i}: {a:g} – {b:g}" for i, (a, b) in enumerate(pairwise(edges), 1)]
-    return np.array(names)[np.clip(np.searchsorted(edges, column) - 1, 0, len(names) - 1)]
+    parts = np.array(names)[np.clip(np.searchsorted(edges, column) - 1, 0, len(names) - 1)]
+    return np.where(np.isnan(column), "nan", parts)
 
 
 def _columns(given: Any, by: Any) -> dict[str, Any]:

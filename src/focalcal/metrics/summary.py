@@ -173,7 +173,7 @@ def evaluate_sample(
             # where all samples are right and resamples show no other accuracy.
             high = high if few > 0 else max(high, gap)
         least, most = m.range
-        return max(low, least), min(high, most)
+        return float(max(low, least)), float(min(high, most))
 
     return Evaluation(
         n=sample.n,

@@ -79,8 +79,6 @@ def verdict(result: Evaluation) -> str:
     percent, gap = METRICS["ece"].text, result["confidence_gap"].value
     direction = "over-confident" if gap > 0 else "under-confident"
     test = result.test
-    from focalcal.metrics.declare import percent
-
     chance = (
         f"chance alone would give an ECE of about {percent(test.expected_ece)}, "
         f"{terminal.p_text(test.p_value)}"

@@ -108,6 +108,9 @@ def sklearn_row(method: str) -> Fit:
         def predict_proba(self, x: np.ndarray) -> np.ndarray:
             return x
 
+        def predict(self, x: np.ndarray) -> np.ndarray:
+            return x.argmax(axis=1)
+
     def fit(log_p: np.ndarray, labels: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
         frozen = FrozenEstimator(Given().fit(log_p, labels))
         fitted = CalibratedClassifierCV(frozen, method=method).fit(softmax(log_p), labels)

@@ -47,6 +47,19 @@ def test_table_names_every_metric_and_gives_a_verdict(file):
     assert "over-confident by" in result.stdout
 
 
+def test_recalibrate_splits_the_losses(file, tmp_path):
+    options = ["evaluate", str(file), "--resamples", "20", "--recalibrate", "temperature"]
+    record = json.loads(runner.invoke(app, [*options, "--json"]).stdout)
+    split = record["recalibrated"]
+    assert split["method"] == "temperature"
+    assert split["nll"]["value"] == pytest.approx(record["metrics"]["nll"]["value"])
+    assert "that temperature removes" in runner.invoke(app, options).stdout
+    several = tmp_path / "several.npz"
+    np.savez(several, logits=np.ones((9, 2)), labels=np.tile([1, 0, 1], (2, 3)).T)
+    result = runner.invoke(app, ["evaluate", str(several), *options[2:], "--task", "multilabel"])
+    assert "one label per sample" in str(result.exception)
+
+
 def test_sketch_marks_confidence_and_accuracy():
     edges = equal_width_edges(2)
     bins = bin_samples(np.array([0.75, 0.75]), np.array([1.0, 0.0]), edges)

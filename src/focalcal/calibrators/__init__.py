@@ -18,6 +18,7 @@ from focalcal.calibrators.ensemble import EnsembleTemperatureScaling
 from focalcal.calibrators.focal import FocalCalibration, FocalTemperatureScaling
 from focalcal.calibrators.focal_structured import FocalStructuredScaling
 from focalcal.calibrators.identity import Identity
+from focalcal.calibrators.improvement import Improvement, improvement
 from focalcal.calibrators.prior import PriorCorrection
 from focalcal.calibrators.spline import SplineCalibration
 from focalcal.calibrators.structured import StructuredMatrixScaling, StructuredVectorScaling
@@ -70,6 +71,7 @@ __all__ = [
     "FocalTemperatureScaling",
     "HistogramBinning",
     "Identity",
+    "Improvement",
     "IsotonicCalibration",
     "MatrixScaling",
     "PlattScaling",
@@ -82,6 +84,7 @@ __all__ = [
     "VectorScaling",
     "VennAbers",
     "attach_to_onnx",
+    "improvement",
     "load",
     "make",
 ]

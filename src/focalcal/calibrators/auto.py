@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -230,30 +230,37 @@ def gains(losses: np.ndarray, shares: np.ndarray, sizes: np.ndarray) -> bool:
     return bool(mean > TOLERANCE * mean_and_error(np.clip(gain, -1, 1), sizes)[1])
 
 
-def held_out_losses(
+def held_out(
     calibrators: list[Calibrator], data: FitData, folds: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """−log p_y (M, n) of samples by fits without their fold, and their weights (n,)."""
+) -> Iterator[tuple[np.ndarray, np.ndarray, list[np.ndarray]]]:
+    """For each fold its rows, their weights, and log p (n, K) by every fit without it."""
     shares = fold_shares(data.logits, data.labels, data.weights, folds)
     shares = shares[(shares > 0).any(axis=1)]
     if data.n * data.n_classes > MANY:
         shares = shares[:1]
-    losses, sizes = [], []
     for share in shares:
         out, own = share > 0, share < 1
         left = data.weights * (1 - share)
         if not own.any():  # one distinct sample: there is nothing to leave out
             own, left = out, data.weights
-        rows = np.arange(int(out.sum()))
         found = []
         for calibrator in calibrators:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", FitWarning)
                 calibrator.fit(data.logits[own], data.labels[own], left[own])
-            log_p = calibrator.predict_log_proba(data.logits[out])
-            found.append(-log_p[rows, data.labels[out]])
-        losses.append(np.stack(found))
-        sizes.append(data.weights[out] * share[out])
+            found.append(calibrator.predict_log_proba(data.logits[out]))
+        yield np.flatnonzero(out), (data.weights * share)[out], found
+
+
+def held_out_losses(
+    calibrators: list[Calibrator], data: FitData, folds: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """−log p_y (M, n) of samples by fits without their fold, and their weights (n,)."""
+    losses, sizes = [], []
+    for rows, size, found in held_out(calibrators, data, folds):
+        own = data.labels[rows]
+        losses.append(np.stack([-log_p[np.arange(len(rows)), own] for log_p in found]))
+        sizes.append(size)
     return np.concatenate(losses, axis=1), np.concatenate(sizes)
 
 

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from focalcal.cli import _inputs, _scale, _slices, options, terminal
+from focalcal.errors import InputError
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from focalcal.bins import Bins
+    from focalcal.calibrators import Improvement
     from focalcal.metrics import Evaluation, Metric
+    from focalcal.predictions import Predictions
 
 
 EPILOG = f"Example: focalcal evaluate test.csv --probs-prefix p_. {_inputs.LAYOUTS}"
@@ -32,6 +36,10 @@ def evaluate(
     ] = None,
     seed: options.Seed = 0,
     by: options.By = None,
+    recalibrate: Annotated[
+        str | None,
+        typer.Option(help="Split the losses into what this method removes and what stays."),
+    ] = None,
     engine: _scale.EngineOption = None,
     scheduler: _scale.SchedulerOption = None,
     json: options.Json = False,
@@ -45,6 +53,7 @@ def evaluate(
         _scale.evaluate_files(file, engine, scheduler, **settings)
         return
     from focalcal import metrics
+    from focalcal.metrics.summary import plain
 
     predictions = inputs.predictions(file)
     if by:
@@ -58,10 +67,29 @@ def evaluate(
         result = metrics.evaluate(
             predictions, bins=bins, resamples=resamples, seed=seed, progress=tick
         )
+    split = _split(predictions, recalibrate) if recalibrate else {}
     if json:
-        terminal.print_json(result.to_dict())
+        parts = {name: dataclasses.asdict(part) for name, part in split.items()}
+        more = {"recalibrated": {"method": recalibrate, **plain(parts)}} if split else {}
+        terminal.print_json({**result.to_dict(), **more})
         return
     show(result, title=file.name)
+    for name, part in split.items():
+        terminal.out().print(
+            f"{metrics.METRICS[name].title} {part.value:.4f} = {part.removed:.4f} "
+            f"± {part.standard_error:.4f} that {recalibrate} removes + {part.stays:.4f} that stays"
+        )
+
+
+def _split(predictions: Predictions, method: str) -> dict[str, Improvement]:
+    from focalcal import calibrators
+
+    if predictions.task == "multilabel":
+        raise InputError("expected one label per sample with --recalibrate, got a multi-label file")
+    calibrator = calibrators.make(method)
+    with terminal.working("cross-fitting"):
+        logits = predictions.as_logits(zeros=True)
+        return calibrators.improvement(logits, predictions.labels, calibrator)
 
 
 def show(result: Evaluation, title: str) -> None:

@@ -93,6 +93,8 @@ __all__ = [
 def make(name: str, **params: Any) -> Calibrator:
     """An unfitted calibrator by its registered name.
 
+    name: a key of METHODS; params: its settings.
+
     >>> make("temperature", objective="ece")
     TemperatureScaling(objective='ece')
     """
@@ -109,7 +111,10 @@ def make(name: str, **params: Any) -> Calibrator:
 
 
 def load(path: Any) -> Calibrator:
-    """A fitted calibrator from a file that `save` wrote; FileFormatError if it is anything else."""
+    """A fitted calibrator from a file that `save` wrote; FileFormatError for any other content.
+
+    path: of the JSON file.
+    """
     return _persistence.load(path, METHODS)
 
 

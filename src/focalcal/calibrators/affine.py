@@ -44,8 +44,9 @@ class _AffineScaling(Calibrator):
 class VectorScaling(_AffineScaling):
     """p = softmax(w ∘ z + b): one weight and one bias per class.
 
-    Logits are centred first, so that adding a constant to a row changes nothing. `penalty` is λ
-    of λ/2·‖b‖² added to the mean NLL.
+    Logits are centred first, so that adding a constant to a row changes nothing.
+
+    penalty: λ of λ/2·‖b‖² added to the mean NLL; task: "auto" or "multilabel", as in `Calibrator`.
 
     Fitted: `weight_` (K,), `bias_` (K,).
 
@@ -76,11 +77,18 @@ class VectorScaling(_AffineScaling):
 class MatrixScaling(_AffineScaling):
     """p = softmax(Wz + b) with a full matrix.
 
-    Logits are centred first, so that adding a constant to a row changes nothing. `penalty` is λ
-    of λ/2·(‖off-diagonal of W‖² + ‖b‖²), in units where the best temperature is 1: K² parameters
-    over-fit without it.
+    Logits are centred first, so that adding a constant to a row changes nothing.
+
+    penalty: λ of λ/2·(‖off-diagonal of W‖² + ‖b‖²), in units where the best temperature is 1; K²
+    parameters over-fit without it. task: "auto" or "multilabel", as in `Calibrator`.
 
     Fitted: `weight_` (K, K), `bias_` (K,).
+
+    >>> rng = np.random.default_rng(0)
+    >>> z = 2 * rng.normal(size=(2000, 3))
+    >>> y = np.argmax(z + rng.gumbel(size=z.shape), axis=1)
+    >>> MatrixScaling().fit(2 * z, y).weight_.shape
+    (3, 3)
 
     Guo et al. 2017, Sec. 4.2; the penalty is ODIR of Kull et al. 2019.
     """
@@ -103,10 +111,18 @@ class MatrixScaling(_AffineScaling):
 class DirichletScaling(_AffineScaling):
     """p = softmax(W log softmax(z) + b): Dirichlet calibration with ODIR.
 
-    off_diagonal and bias are λ and μ of λ/2·‖off-diagonal of W‖² + μ/2·‖b‖² added to the mean
-    NLL, in units where the best temperature is 1.
+    λ/2·‖off-diagonal of W‖² + μ/2·‖b‖² is added to the mean NLL, in units where the best
+    temperature is 1.
+
+    off_diagonal: λ; bias: μ; task: "auto" or "multilabel", as in `Calibrator`.
 
     Fitted: `weight_` (K, K), `bias_` (K,).
+
+    >>> rng = np.random.default_rng(0)
+    >>> z = 2 * rng.normal(size=(2000, 3))
+    >>> y = np.argmax(z + rng.gumbel(size=z.shape), axis=1)
+    >>> DirichletScaling().fit(2 * z, y).weight_.shape
+    (3, 3)
 
     Kull et al. 2019.
     """

@@ -51,14 +51,15 @@ class AutoCalibrator(Calibrator):
     fold. The weights minimise the NLL of the averaged predictions (convex); candidates with less
     than 5 % are left out, and those that stay are fitted to all the data. No other data are seen.
     The first candidate alone, by default the identity, is kept where the average gains less than
-    two standard errors over it, so that calibration hardly ever does harm. The exception are
-    probabilities of zero, which are not safe because no label had one so far: then the average is
-    always taken. Few samples allow few candidates: under 20 only the identity, under 30 also
-    temperature scaling.
+    two standard errors over it, so that calibration rarely does harm. If there are probabilities of
+    zero the average is always taken: no label having had one so far does not make them safe. Few
+    samples allow few candidates: under 20 only the identity, under 30 also temperature scaling.
 
-    Arguments: candidates, names of methods from simple to complex, or None for the default list;
-    folds ≥ 2; task. Fitted: `parts_` (calibrators by name), `weights_`, `table_` with the scores,
-    `formula_`, the average in one line, and `method_`, the part of largest weight.
+    candidates: names of methods from simple to complex, or None for the default list; folds: of the
+    cross-validation, at least 2; task: "auto" or "multilabel", as in `Calibrator`.
+
+    Fitted: `parts_` (calibrators by name), `weights_`, `table_` with the scores, `formula_`, the
+    average in one line, and `method_`, the part of largest weight.
 
     >>> rng = np.random.default_rng(0)
     >>> z = 2 * rng.normal(size=(400, 3))

@@ -20,7 +20,9 @@ _SMALLEST = 1e-12  # a weight of exactly 0 would make log p = −∞ where the o
 class EnsembleTemperatureScaling(Calibrator):
     """p = w₁·softmax(z/T) + w₂·softmax(z) + w₃/K, weights ≥ 0 with sum 1.
 
-    T by NLL first, then the weights by NLL (convex).
+    T is fitted by NLL first, then the weights by NLL, which is convex in them.
+
+    task: "auto" or "multilabel", as in `Calibrator`.
 
     Fitted: `temperature_`, `weights_` (3,).
 

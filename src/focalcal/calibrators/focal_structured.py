@@ -33,13 +33,15 @@ class FocalStructuredScaling(Calibrator):
     z̄ is the mean logit and m the mean log-probability of a row. W is a scale times identity plus
     a diagonal and an off-diagonal part; these, b and e have Gaussian priors whose widths are
     chosen by cross-validated log-loss inside the calibration data, so that what the data cannot
-    tell shrinks to temperature scaling. γ lies in (−0.95, 10); `diagnostics_` say when it ran into
-    a bound. t corrects the confidence in the predicted class by a spline of its log-odds, shrunk
-    by empirical Bayes and learnt from predictions for samples left out. Nothing is to be tuned.
+    determine shrinks to temperature scaling. γ lies in (−0.95, 10); `diagnostics_` report a γ at a
+    bound. t corrects the confidence in the predicted class by a spline of its log-odds, shrunk by
+    empirical Bayes and fitted to out-of-fold predictions. There is nothing to tune.
 
-    Arguments: matrix, "auto" (off-diagonal part if K² ≤ 8 N), True or False; task. Fitted:
-    `gamma_`, `weight_` (K, K), or (K,) without off-diagonal part, `bias_` (K,), `mean_weight_`
-    (K,), and the curve t as `edges_` (1, L) and `pieces_` (1, L+1, 5).
+    matrix: whether W has an off-diagonal part, "auto" if K² ≤ 8 N; task: "auto" or "multilabel", as
+    in `Calibrator`.
+
+    Fitted: `gamma_`, `weight_` (K, K), or (K,) without off-diagonal part, `bias_` (K,),
+    `mean_weight_` (K,), and the curve t as `edges_` (1, L) and `pieces_` (1, L+1, 5).
 
     >>> rng = np.random.default_rng(0)
     >>> z = 2 * rng.normal(size=(2000, 3))

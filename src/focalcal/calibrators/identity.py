@@ -11,6 +11,8 @@ from focalcal.calibrators.base import Calibrator, FitData
 class Identity(Calibrator):
     """p = softmax(z).
 
+    task: "auto" or "multilabel", as in `Calibrator`.
+
     >>> Identity().fit([[0.0, 0.0], [1.0, 0.0]], [0, 1]).predict_proba([[0.0, 0.0]]).tolist()
     [[0.5, 0.5]]
     """

@@ -116,8 +116,10 @@ class StructuredVectorScaling(_StructuredScaling):
     """p = softmax(w ∘ log softmax(z/T) + b), w shrunk to 1 and b to 0.
 
     T is fitted first; then w and b minimise the NLL with Gaussian priors around temperature
-    scaling (standard deviations 1/√(2K) and 0.3). `strength` multiplies the shrinkage: 0 is none,
-    large values leave temperature scaling.
+    scaling (standard deviations 1/√(2K) and 0.3).
+
+    strength: factor of the shrinkage, 0 for none; large values give temperature scaling. task:
+    "auto" or "multilabel", as in `Calibrator`.
 
     Fitted: `temperature_`, `weight_` (K,), `bias_` (K,).
 
@@ -141,7 +143,9 @@ class StructuredMatrixScaling(_StructuredScaling):
 
     T is fitted first; then the diagonal of W, its off-diagonal and b minimise the NLL with
     Gaussian priors around temperature scaling. The off-diagonal, with K² numbers, is shrunk most,
-    and the more the fewer samples there are per class. `strength` multiplies all shrinkage.
+    and the more the fewer samples there are per class.
+
+    strength: factor of all shrinkage; task: "auto" or "multilabel", as in `Calibrator`.
 
     Fitted: `temperature_`, `weight_` (K, K), `bias_` (K,).
 

@@ -24,13 +24,14 @@ TEMPERATURES = tuple((np.arange(1, 100) / 10).tolist())
 class TemperatureScaling(Calibrator):
     """p = softmax(z / T).
 
-    objective: "nll" (convex in 1/T: safeguarded Newton), or "ece" / "adaptive_ece" (the best of
-    `temperatures`, by default 0.1, 0.2, …, 9.9; the first of equals). bins: of the ECE.
+    objective: "nll" (convex in 1/T, by safeguarded Newton), "ece" (equal-width bins) or
+    "adaptive_ece" (equal-mass bins); temperatures: the grid for an ECE, by default 0.1, …, 9.9,
+    of which the first of equals is taken; bins: number of bins of the ECE; task: "auto" or
+    "multilabel", as in `Calibrator`.
 
-    Fitted: `temperature_`. It is infinite, with a warning, when the logits are worse than chance
-    on the calibration data; it stops at a ten-thousandth of the spread of the logits, with a
-    warning, when every calibration sample is classified correctly (colder is always better); and
-    it stays 1, with a warning, when all logits of every sample are equal.
+    Fitted: `temperature_`. With a warning it is infinite if the logits are worse than chance on the
+    calibration data, a ten-thousandth of their spread if every calibration sample is classified
+    correctly (a lower T is always better), and 1 if all logits of every sample are equal.
 
     >>> rng = np.random.default_rng(0)
     >>> p = np.exp(z := rng.normal(size=(5000, 4))) / np.exp(z).sum(axis=1, keepdims=True)

@@ -102,8 +102,9 @@ def attach_to_onnx(
 ) -> None:
     """Append a fitted calibrator to a network saved as ONNX; the result is one ONNX file.
 
-    output: the name of the network's logits, needed only if it has several outputs, of which the
-    others are kept; log: write `log_probabilities` instead of `probabilities`.
+    model_path: the network, an ONNX file; calibrator: a fitted calibrator; out_path: the file to
+    write; output: the name of the network's logits, needed only if it has several outputs, of
+    which the others are kept; log: write `log_probabilities` instead of `probabilities`.
     """
     onnx = _import_onnx()
     try:

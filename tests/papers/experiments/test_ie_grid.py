@@ -71,6 +71,22 @@ def test_several_seeds_are_listed_by_their_mean_and_spread():
     assert seeds(()) == ""
 
 
+def test_a_metric_without_an_interval_keeps_the_spread_of_the_seeds():
+    runs = []
+    for loss, seed, sharpness in (("ce", 0, 4.0), ("ce", 1, 2.0), ("fla-53", 0, 1.0)):
+        some = Predictions(
+            logits=sharpness * np.eye(4).repeat(50, axis=0),
+            labels=np.tile([0, 0, 1, 1, 2, 2, 3, 3], 25),
+        )
+        settings = {"dataset": "sst", "model": "tree_lstm", "loss": loss, "epochs": 25}
+        runs.append(Run(f"{loss}{seed}", settings | {"seed": seed}, some, some))
+    assert np.isnan(runs[0].before["mce"].low)
+    found = grid("12", Material("stored", tuple(runs)))
+    both, one = found.findings[0], found.findings[-1]
+    assert both.high - both.ours == pytest.approx(1.96 * both.spread)
+    assert one.low is None
+
+
 def test_cells_in_the_papers_own_setting_are_counted_once():
     some = Predictions(logits=np.eye(2), labels=[0, 1])
     base = {"dataset": "20newsgroups", "model": "text_cnn", "epochs": 50, "loss": "ce"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 
 from focalcal.metrics import Estimate
 from focalcal_papers.experiments import published
-from focalcal_papers.experiments.base import Z95, Analysis, Finding, Material
+from focalcal_papers.experiments.base import Z95, Analysis, Finding, Material, sampling_error
 from focalcal_papers.experiments.reference import PRINTED_DATASETS, Row, number, rows
 from focalcal_papers.experiments.runs import IMAGES, Run
 from focalcal_papers.figures import Table
@@ -203,7 +204,7 @@ def _order(runs: Sequence[Run], metric: str, stage: str, printed: dict[Key, Row]
         pairs = [
             (ends[a], ends[b], theirs[a] < theirs[b])
             for a, b in itertools.combinations(by_loss, 2)
-            if theirs[a] is not None and theirs[b] is not None
+            if None not in (theirs[a], theirs[b], ends[a][1], ends[b][1])
         ]
         apart = [(a, b, less) for a, b, less in pairs if a[2] < b[1] or b[2] < a[1]]
         kept = sum((a[0] < b[0]) == less for a, b, less in apart)
@@ -219,11 +220,10 @@ def _order(runs: Sequence[Run], metric: str, stage: str, printed: dict[Key, Row]
     return " ".join(parts)
 
 
-def _mean_interval(each: list[Estimate]) -> tuple[float, float, float, str]:
-    """The mean of seeds in percent, the ends of its 95 % interval, and how it is written."""
+def _mean_interval(each: list[Estimate]) -> tuple[float, float | None, float | None, str]:
+    """The mean of seeds in percent, the ends of its 95 % interval if any, and how it is written."""
     found = Finding.of_seeds("", each)
     if found.spread is None:
         return found.ours, found.low, found.high, f"{found.ours:.2f}"
-    sampling = np.mean([100 * (e.high - e.low) / (2 * Z95) for e in each])
-    half = Z95 * float(np.hypot(found.spread / len(each) ** 0.5, sampling))
+    half = Z95 * math.hypot(found.spread / len(each) ** 0.5, sampling_error(each))
     return found.ours, found.ours - half, found.ours + half, found.text

@@ -73,6 +73,7 @@ sphinx_gallery_conf = {
     "image_scrapers": ("matplotlib",),
     "reset_modules": ("matplotlib", "style.for_gallery"),
     "show_signature": False,
+    "capture_repr": (),
     "notebook_images": False,
 }
 

@@ -11,7 +11,28 @@ import inspect
 import re
 from typing import Any
 
-ENTRY = re.compile(r"(?:(?<=[;.] )|^)(\w+(?:(?:, | and )\w+)*): ")
+JOINED = r", | and | or "
+ENTRY = re.compile(rf"(?:(?<=[;.] )|^)(\w+(?:(?:{JOINED})\w+)*): ")
+COMMON = {
+    "y_true": "(N,) labels: class indices or names",
+    "y_prob": "(N, K) probabilities, or (N,) for class 1 of a binary classifier",
+    "logits": "(N, K) logits in the place of probabilities; everything stays in log space",
+    "confidence": "(N,) forecasts of an event, in the place of probabilities",
+    "bins": "number of bins of confidence",
+    "level": "coverage of the intervals",
+    "resamples": "number of bootstrap resamples",
+    "sample_weight": "(N,) how many samples each row stands for",
+    "seed": "seed of the random numbers",
+    "threshold": "from which confidence a prediction counts as highly confident",
+    "progress": "called with the fraction done",
+    "weight": "(C,) weights of the classes",
+    "ignore_index": "label of samples that do not count",
+    "label_smoothing": "share of the target that is spread over all classes",
+    "reduction": '"mean", "sum" or "none"',
+    "task": '"multilabel" for several labels per sample',
+    "title": "heading of the figure",
+}
+"""What arguments mean everywhere, for docstrings that do not repeat it."""
 REFERENCE = re.compile(r"(?<!`)`([A-Za-z_][\w.]*)`(?!`)")
 
 
@@ -29,7 +50,7 @@ def split_entries(paragraph: str, known: set[str]) -> list[tuple[str, str]]:
     >>> split_entries("x: (N,) values; bins: how many.", {"x", "bins"})
     [('x', '(N,) values'), ('bins', 'how many.')]
     """
-    starts = [m for m in ENTRY.finditer(paragraph) if set(re.split(r", | and ", m[1])) <= known]
+    starts = [m for m in ENTRY.finditer(paragraph) if set(re.split(JOINED, m[1])) <= known]
     if not starts or starts[0].start() != 0:
         return []
     ends = [m.start() for m in starts[1:]] + [len(paragraph)]
@@ -37,7 +58,7 @@ def split_entries(paragraph: str, known: set[str]) -> list[tuple[str, str]]:
 
 
 def _default(names: str, given: dict[str, inspect.Parameter]) -> str:
-    values = [given[name].default for name in re.split(r", | and ", names) if name in given]
+    values = [given[name].default for name in re.split(JOINED, names) if name in given]
     shown = {repr(v) for v in values if v is not inspect.Parameter.empty}
     text = shown.pop() if len(shown) == 1 else ""
     return f"``{text}``" if text and len(text) < 30 and " at 0x" not in text else ""
@@ -62,6 +83,10 @@ def _paragraphs(lines: list[str]) -> list[list[str]]:
     return [p for p in found if p]
 
 
+def _position(name: str, order: list[str]) -> int:
+    return order.index(name) if name in order else len(order)
+
+
 def _see_also(obj: Any, name: str, text: str) -> list[str]:
     """What the docstring mentions in backticks, and the neighbours in its module."""
     module = importlib.import_module(name.rsplit(".", 1)[0])
@@ -84,9 +109,11 @@ def process(app, what, name, obj, options, lines) -> None:
     out: list[str] = []
     for paragraph in _paragraphs(lines):
         entries = split_entries(" ".join(line.strip() for line in paragraph), known)
-        if entries:  # an argument that needs no words still has a default
-            said = {n for names, _ in entries for n in re.split(r", | and ", names)}
-            entries += [(name, "") for name in given if name not in said]
+        if entries:
+            said = {n for names, _ in entries for n in re.split(JOINED, names)}
+            entries += [(name, COMMON.get(name, "")) for name in given if name not in said]
+            order = list(given)
+            entries.sort(key=lambda e: _position(re.split(JOINED, e[0])[0], order))
         out += table(entries, given) if entries else [*paragraph, ""]
     own_page = name.count(".") == 2 or what == "class"
     lines[:] = out + (_see_also(obj, name, text) if own_page else [])

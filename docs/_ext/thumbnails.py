@@ -36,6 +36,8 @@ FIRST = (
     "plot_dask",
 )
 """Examples with pictures; those that print a table come after them."""
+LONGEST = 70
+"""Longer lines are logs of other libraries, not the table."""
 
 
 class Order(FileNameSortKey):
@@ -82,8 +84,8 @@ def _title(path: Path) -> str:
 
 
 def _draw(text: str, file: Path) -> None:
-    lines = text.rstrip().split("\n")[-8:]
-    size = min(17.0, 520 / max(map(len, lines)))
+    lines = [line for line in text.rstrip().split("\n") if len(line) <= LONGEST][-7:]
+    size = min(24.0, 560 / max(map(len, lines)))
     figure = plt.figure(figsize=(5, 3.5), facecolor="#f6f7f9")
     figure.text(
         0.5,

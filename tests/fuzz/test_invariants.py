@@ -50,7 +50,8 @@ def test_fits_to_tied_data(method):
             dtype = random.choice(["float32", "float64"])
             exported = _run(build(fitted, dtype=dtype), z.astype(dtype))
             np.testing.assert_allclose(exported, expected, atol=tolerance)
-            constant = np.float64(random.choice([0.5, -8.0, 64.0]))
+            # One constant per row; multiples of a half leave tied scores tied.
+            constant = np.array(random.choices([0.5, -8.0, 64.0], k=len(z)))[:, None]
             np.testing.assert_allclose(fitted.predict_proba(z + constant), expected, atol=tolerance)
 
             kind = random.choice(INTEGERS)

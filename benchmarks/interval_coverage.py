@@ -5,7 +5,7 @@ sharper one (over-confident), the softmax with the logits of one class in ten mo
 classes), or the sharper softmax of an accurate classifier. True values are those of a large sample
 in which the probability of a label takes the place of the label, so that they have no label noise.
 
-    python benchmarks/interval_coverage.py --runs 300 --json coverage.json
+    python benchmarks/interval_coverage.py --runs 250 --json coverage.json
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def coverage(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--runs", type=int, default=300)
+    parser.add_argument("--runs", type=int, default=250)
     parser.add_argument("--resamples", type=int, default=200)
     parser.add_argument("--classes", type=int, nargs="*", default=[2, 10, 100])
     parser.add_argument("--kinds", nargs="*", default=KINDS)

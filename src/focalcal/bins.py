@@ -177,7 +177,7 @@ def bin_between(x: Array, inner: Array) -> Array:
         inner = torch.as_tensor(inner, dtype=x.dtype, device=x.device)
         return torch.bucketize(x.contiguous(), inner)
     x = _wide(np.asarray(x))
-    return np.searchsorted(inner.astype(x.dtype), x)
+    return kernels.bin_between(x, inner.astype(x.dtype))
 
 
 def bin_samples(confidence: Any, correct: Any, edges: Any, weights: Any = None) -> Bins:

@@ -81,10 +81,20 @@ def scores_of_logits(z: Array, y: Array) -> tuple[Array, ...]:
     return (p, *map(to_numpy, columns))
 
 
+def bin_between(x: np.ndarray, inner: np.ndarray) -> np.ndarray:
+    """How many of the increasing inner edges lie below each value; all of them below NaN."""
+    if len(inner) > 32:
+        return np.searchsorted(inner, x)
+    at = np.full(x.shape, len(inner), np.int8)  # a comparison per edge beats a search
+    for edge in inner:
+        at -= x <= edge
+    return at.astype(np.intp)
+
+
 def bins_of(x: np.ndarray, hit: np.ndarray, w: np.ndarray | None, edges: np.ndarray) -> np.ndarray:
     """Σ w, Σ w·x and Σ w·hit per bin, (3, M); x (n,), hit (n,) bool, w (n,) or None."""
     m = len(edges) - 1
-    at = np.searchsorted(edges[1:-1], x)
+    at = bin_between(x, edges[1:-1])
     hits = hit.astype(np.float64) if w is None else hit * w
     sums = w, x if w is None else x * w, hits
     return np.stack([np.bincount(at, weights=v, minlength=m) for v in sums])
@@ -93,7 +103,7 @@ def bins_of(x: np.ndarray, hit: np.ndarray, w: np.ndarray | None, edges: np.ndar
 def class_bins_of(p: np.ndarray, y: np.ndarray, w: np.ndarray, edges: np.ndarray) -> np.ndarray:
     """Σ w, Σ w·p and Σ w·1[y=k] per class and bin, (3, K, M); a label of −1 is no class."""
     (n, k), m = p.shape, len(edges) - 1
-    cell = np.searchsorted(edges[1:-1], p) + np.arange(k) * m
+    cell = bin_between(p, edges[1:-1]) + np.arange(k) * m
     flat, some = cell.ravel(), np.flatnonzero(y >= 0)
     each = np.broadcast_to(w[:, None], (n, k)).ravel()
     tables = (

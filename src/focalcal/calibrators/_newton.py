@@ -30,7 +30,7 @@ MAX_ITERATIONS = 100
 SHORT_ROW = 64
 _BLOCK_BYTES = 2**21
 """Larger than a core's second-level cache: fewer blocks save more than cache misses cost."""
-_QUICK_BLOCK = 2**17
+_QUICK_BLOCK = 2**18
 _SAMPLE_ROWS = 2000  # Newton starts from the optimum of this many rows, to save full passes
 
 

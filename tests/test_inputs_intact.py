@@ -62,6 +62,7 @@ ARGUMENTS: dict[str, Any] = {
     "by": LABELS % 2,
     "first": PROBS,
     "second": PROBS[::-1].copy(),
+    "inner": np.linspace(0.1, 0.9, 9),
     "cumulative": np.arange(1.0, N + 1),
     "top": PROBS,
     "bottom": 1 + PROBS,

@@ -174,7 +174,7 @@ def bin_between(x: Array, inner: Array) -> Array:
     if is_torch(x):
         import torch
 
-        inner = torch.as_tensor(inner, dtype=x.dtype, device=x.device)
+        inner = torch.as_tensor(inner, dtype=x.dtype, device=x.device).contiguous()
         return torch.bucketize(x.contiguous(), inner)
     x = _wide(np.asarray(x))
     return kernels.bin_between(x, inner.astype(x.dtype))

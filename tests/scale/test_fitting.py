@@ -32,7 +32,8 @@ def test_other_methods_reach_the_same_loss(memory, pattern, method):
     found = fit(Source.open(pattern), method, **FAST).calibrator
     there = calibrators.make(method).fit(z, y)
     assert found.diagnostics_.converged
-    assert found.diagnostics_.after == pytest.approx(there.diagnostics_.after, abs=1e-8)
+    # In memory the solver stops when the loss with its penalty falls by less than 1e-11 of it.
+    assert found.diagnostics_.after == pytest.approx(there.diagnostics_.after, abs=3e-8)
     for name in there.state:
         np.testing.assert_allclose(getattr(found, name), getattr(there, name), atol=2e-3)
     probs = found.predict_proba(z)

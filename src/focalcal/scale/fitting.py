@@ -47,7 +47,7 @@ def fit(
     sample_rows: size of the sample that the search starts from; the result does not depend on it.
 
     The temperature is that of a fit in memory to 1e-9. Focal temperature and structured scaling
-    reach the same NLL to 1e-9. Searches by ECE find the same grid point; by equal-mass ECE, one
+    reach the same NLL to 3e-8. Searches by ECE find the same grid point; by equal-mass ECE, one
     whose error is within the bound of its histogram of the best.
     """
     if method not in METHODS:

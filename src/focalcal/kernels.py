@@ -84,7 +84,7 @@ def scores_of_logits(z: Array, y: Array) -> tuple[Array, ...]:
 def bin_between(x: np.ndarray, inner: np.ndarray) -> np.ndarray:
     """How many of the increasing inner edges lie below each value; all of them below NaN."""
     if len(inner) > 32:
-        return np.searchsorted(inner, x)
+        return np.asarray(np.searchsorted(inner, x))
     at = np.full(x.shape, len(inner), np.int8)  # a comparison per edge beats a search
     for edge in inner:
         at -= x <= edge

@@ -45,6 +45,19 @@ def test_a_file_cannot_be_told_from_itself(files):
     assert compare(files[0], files[0]).startswith("The two cannot be told apart")
 
 
+def test_an_infinite_loss_is_the_answer(tmp_path, rng):
+    p = rng.dirichlet(np.ones(3), size=200)
+    y = np.array([rng.choice(3, p=row) for row in p])
+    zero = p.copy()
+    zero[0, y[0]] = 0
+    names = tmp_path / "some.npz", tmp_path / "zero.npz"
+    for name, probs in zip(names, (p, zero / zero.sum(axis=1, keepdims=True))):
+        Predictions(probs=probs, labels=y).save(name)
+    for first, second, which in ((0, 1, "second"), (1, 0, "first"), (1, 1, "two")):
+        out = compare(names[first], names[second])
+        assert out.startswith(f"The {which} gave a probability of 0 to a class that occurred")
+
+
 def test_json_equals_the_library(files):
     record = json.loads(compare(*files, "--json"))
     a, b = map(Predictions.load, files)

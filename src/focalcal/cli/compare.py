@@ -83,6 +83,10 @@ def _verdict(found: Comparison) -> str:
     m, d = METRICS[HEADLINE], found[HEADLINE]
     p = "" if math.isnan(d.p_value) else f", {terminal.p_text(d.p_value)}"
     best = f"The {d.better} is better" if d.better else "The two cannot be told apart"
+    infinite = math.isinf(d.first), math.isinf(d.second)
+    if any(infinite):
+        which = "two" if all(infinite) else "first" if infinite[0] else "second"
+        best = f"The {which} gave a probability of 0 to a class that occurred"
     return f"{best}: {m.title} {m.text(d.first)} → {m.text(d.second)}{p}, {found.n:,} samples."
 
 

@@ -103,7 +103,8 @@ def compare(
     names = [m.name for m in METRICS.values() if m.resampled]
     resamples = check_resamples(resamples)
     draws = [np.stack(list(d.values())) for d in resample_pair(a, b, names, resamples, seed)]
-    spread = dict(zip(names, draws[1] - draws[0]))
+    with np.errstate(invalid="ignore"):  # two infinite losses have no difference
+        spread = dict(zip(names, draws[1] - draws[0]))
     if a.n * a.n_classes <= MOST:
         spread |= _left_out(pair, settings, seed)
     found = {}

@@ -58,6 +58,9 @@ def test_recalibrate_splits_the_losses(file, tmp_path):
     np.savez(several, logits=np.ones((9, 2)), labels=np.tile([1, 0, 1], (2, 3)).T)
     result = runner.invoke(app, ["evaluate", str(several), *options[2:], "--task", "multilabel"])
     assert "one label per sample" in str(result.exception)
+    for more in (["--by", "label"], ["--engine", "threads"]):
+        result = runner.invoke(app, [*options, *more])
+        assert "--recalibrate with one file in memory" in str(result.exception)
 
 
 def test_sketch_marks_confidence_and_accuracy():

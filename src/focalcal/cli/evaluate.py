@@ -48,7 +48,13 @@ def evaluate(
 
     Several parquet files, or an engine, are read in parts: exact values or bounds, no intervals.
     """
-    if _scale.wanted(file, engine, scheduler):
+    in_parts = _scale.wanted(file, engine, scheduler)
+    if recalibrate and (by or in_parts):
+        raise InputError(
+            "expected --recalibrate with one file in memory, got --by, an engine or several files; "
+            "evaluate once with --recalibrate and once without"
+        )
+    if in_parts:
         settings = {"bins": bins, "json": json, "by": by, "inputs": inputs}
         _scale.evaluate_files(file, engine, scheduler, **settings)
         return

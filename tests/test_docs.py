@@ -70,7 +70,7 @@ def run_shell(text, where):
             continue  # output shown under a `$ command`
         arguments = shlex.split(command, comments=True)[1:]
         result = CliRunner().invoke(app, arguments)
-        expected = 3 if command.endswith("# exit code 3") else 0
+        expected = 3 if command.endswith("exit code 3") else 0
         said = f"{where}: {command}\n{result.output}\n{result.exception!r}"
         assert result.exit_code == expected, said
 

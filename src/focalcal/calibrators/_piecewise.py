@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from focalcal._arrays import Array, like, namespace
+from focalcal._arrays import Array, like, namespace, take_along_axis
 from focalcal.calibrators._columns import ColumnCalibrator
 from focalcal.errors import InputError
 
@@ -74,6 +74,7 @@ def piecewise(x: Array, edges: Array, pieces: Array) -> Array:
 
 
 def _take(table: Array, index: Array) -> Array:
-    """table (M,) at index (N, J); the standard's `take` has one-dimensional indices only."""
+    """table (M,) at index (N, J), which the standard takes along an axis only."""
     xp = namespace(index)
-    return xp.reshape(xp.take(table, xp.reshape(index, (-1,)), axis=0), (-1, index.shape[1]))
+    flat = take_along_axis(table, xp.reshape(index, (-1,)), axis=0)
+    return xp.reshape(flat, (-1, index.shape[1]))

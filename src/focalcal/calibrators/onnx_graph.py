@@ -1,15 +1,18 @@
-"""Values in a growing ONNX graph: what `onnx_namespace` computes on.
+"""Arrays that write ONNX nodes, so that no calibrator needs export code.
 
-An `OnnxArray` carries a name in the graph and, beside it, the NumPy value of one example batch:
-shapes and dtypes come from that value, and arithmetic among constants never reaches the graph.
+An `OnnxArray` answers NumPy's protocols: a ufunc or function of it adds nodes to a graph. Beside
+its name in the graph it carries the value for one example batch, from which shapes and dtypes come.
+Constants are NumPy arrays, so arithmetic among them never reaches the graph. Python branches on
+traced values are errors: use `where`. The tables hold what the calibrators use; a further function
+is one entry.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 from focalcal.errors import FocalcalError
@@ -35,10 +38,10 @@ class Graph:
         self.nodes.append(helper.make_node(op, inputs, [name], **attributes))
         return name
 
-    def name(self, x: OnnxArray, dtype: Any = None) -> str:
-        """The graph name of `x`, a constant if need be, cast to `dtype` if given."""
-        if x.graph is None:
-            return self._constant(x.value if dtype is None else x.value.astype(dtype))
+    def name(self, x: Any, dtype: Any = None) -> str:
+        """The graph name of an array, a constant if it is not traced, cast to `dtype` if given."""
+        if not isinstance(x, OnnxArray):
+            return self._constant(np.asarray(x, dtype))
         if dtype is None or x.dtype == dtype:
             return x.name
         return self.emit("Cast", [x.name], to=helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
@@ -51,62 +54,54 @@ class Graph:
         return self._constants[key]
 
 
-class OnnxArray:
-    """A value in an ONNX graph; a constant when `graph` is None."""
+class OnnxArray(NDArrayOperatorsMixin):
+    """A value in an ONNX graph."""
 
-    __array_ufunc__ = None  # NumPy operands defer to the reflected operators here
-
-    def __init__(self, value: Any, name: str = "", graph: Graph | None = None) -> None:
+    def __init__(self, value: Any, name: str, graph: Graph) -> None:
         self.value = np.asarray(value)
         self.name = name
         self.graph = graph
 
     def __array_namespace__(self, api_version: str | None = None) -> Any:
-        from focalcal.calibrators import onnx_namespace
-
-        return onnx_namespace
+        return np
 
     dtype = property(lambda self: self.value.dtype)
     shape = property(lambda self: self.value.shape)
     ndim = property(lambda self: self.value.ndim)
     size = property(lambda self: self.value.size)
     device = "cpu"
-    T = property(lambda self: self.__array_namespace__().permute_dims(self, (1, 0)))
 
-    def _constant(self) -> np.ndarray:
-        if self.graph is not None:
-            raise FocalcalError(
-                "expected array operations only, got a Python branch on a traced value; "
-                "write it with where() so that it can be exported to ONNX"
-            )
-        return self.value
+    def __array_ufunc__(self, ufunc: Any, method: str, *values: Any, **options: Any) -> OnnxArray:
+        if ufunc in COMPOSED:
+            return COMPOSED[ufunc](*values)
+        dtype = np.result_type(*map(_value, values))
+        result = ufunc(*[np.asarray(_value(v), dtype) for v in values])
+        return record(_known(UFUNCS, ufunc), result, values, dtype)
 
-    def __bool__(self) -> bool:
-        return bool(self._constant())
+    def __array_function__(self, function: Any, types: Any, args: Any, options: Any) -> OnnxArray:
+        return _known(FUNCTIONS, function)(*args, **options)
 
-    def __float__(self) -> float:
-        return float(self._constant())
+    def _refuse(self, *_: Any, **__: Any) -> Any:
+        raise FocalcalError(
+            "expected array operations only, got a Python branch on a traced value; "
+            "write it with where() so that it can be exported to ONNX"
+        )
 
-    def __int__(self) -> int:
-        return int(self._constant())
-
-    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
-        return np.asarray(self._constant(), dtype=dtype)
+    __bool__ = __float__ = __int__ = __array__ = _refuse
 
     def __getitem__(self, key: Any) -> OnnxArray:
         """Integers, slices of constant bounds and None, one per axis from the first."""
         x, axis = self, 0
         for k in key if isinstance(key, tuple) else (key,):
             if k is None:
-                x = record("Unsqueeze", np.expand_dims(x.value, axis), [x, integers([axis])])
+                x = _expand_dims(x, axis)
             elif isinstance(k, (int, np.integer)):
-                result = np.take(x.value, k, axis=axis)
-                x = record("Gather", result, [x, integers(k)], axis=axis)
+                x = _take(x, np.int64(k), axis)
                 continue
             elif isinstance(k, slice) and k.step is None:
                 if k != slice(None):
                     end = np.iinfo(np.int64).max if k.stop is None else k.stop
-                    ends = [integers([v]) for v in (k.start or 0, end, axis)]
+                    ends = [np.array([v], np.int64) for v in (k.start or 0, end, axis)]
                     x = record("Slice", x.value[(slice(None),) * axis + (k,)], [x, *ends])
             else:
                 raise FocalcalError(
@@ -115,53 +110,161 @@ class OnnxArray:
             axis += 1
         return x
 
-    __hash__ = None
 
-
-def record(
-    op: str, result: Any, inputs: Sequence[OnnxArray], dtype: Any = None, **attributes: Any
-) -> OnnxArray:
-    """`result` as the output of a node on `inputs`, cast to `dtype`; a constant if they all are."""
-    graph = next((x.graph for x in inputs if x.graph is not None), None)
-    if graph is None:
-        return OnnxArray(result)
+def record(op: str, result: Any, inputs: Any, dtype: Any = None, **attributes: Any) -> OnnxArray:
+    """`result` as the output of a node on `inputs`, which are cast to `dtype`."""
+    graph = next(x.graph for x in inputs if isinstance(x, OnnxArray))
     names = [graph.name(x, dtype) for x in inputs]
     return OnnxArray(result, graph.emit(op, names, **attributes), graph)
 
 
-def integers(values: Any) -> OnnxArray:
-    """Axes, shapes and positions, as ONNX takes them."""
-    return OnnxArray(np.asarray(values, np.int64))
+def _value(x: Any) -> Any:
+    return x.value if isinstance(x, OnnxArray) else x
 
 
-def _operator(function: str, reflected: bool = False) -> Any:
-    def operator(self: OnnxArray, *other: Any) -> OnnxArray:
-        operands = (*other, self) if reflected else (self, *other)
-        return getattr(self.__array_namespace__(), function)(*operands)
-
-    return operator
+def _known(table: dict[Any, Any], function: Any) -> Any:
+    if function not in table:
+        raise FocalcalError(f"expected a function that ONNX export knows, got {function.__name__}")
+    return table[function]
 
 
-for _name, _function in {
-    "add": "add",
-    "sub": "subtract",
-    "mul": "multiply",
-    "truediv": "divide",
-    "pow": "pow",
-    "and": "logical_and",
-    "or": "logical_or",
-    "matmul": "matmul",
-}.items():
-    setattr(OnnxArray, f"__{_name}__", _operator(_function))
-    setattr(OnnxArray, f"__r{_name}__", _operator(_function, reflected=True))
-for _name, _function in {
-    "lt": "less",
-    "le": "less_equal",
-    "gt": "greater",
-    "ge": "greater_equal",
-    "eq": "equal",
-    "neg": "negative",
-    "abs": "abs",
-    "invert": "logical_not",
-}.items():
-    setattr(OnnxArray, f"__{_name}__", _operator(_function))
+def _isfinite(x: OnnxArray) -> OnnxArray:
+    return ~(np.isnan(x) | np.isinf(x))
+
+
+def _log1p(x: OnnxArray) -> OnnxArray:
+    """Kahan: the rounding error of u = 1 + x cancels in log(u)·x/(u − 1)."""
+    u = 1 + x
+    exact = np.where((u == 1) | np.isinf(u), x, np.log(u) * (x / (u - 1)))
+    return np.where(np.isnan(x), x, exact)
+
+
+def _expm1(x: OnnxArray) -> OnnxArray:
+    """Kahan: the rounding error of u = exp(x) cancels in (u − 1)·x/log(u)."""
+    u = np.exp(x)
+    kahan = (u - 1) * (x / np.log(u))
+    return np.where(u == 1, x, np.where((u == 0) | np.isinf(u), u - 1, kahan))
+
+
+def _logaddexp(x: Any, y: Any) -> OnnxArray:
+    top, gap = np.maximum(x, y), np.abs(x - y)
+    return np.where(np.isfinite(gap), top + np.log1p(np.exp(-gap)), top)
+
+
+def _where(condition: Any, x: Any, y: Any) -> OnnxArray:
+    dtype = np.result_type(_value(x), _value(y))
+    x, y = (_astype(v, dtype) if isinstance(v, OnnxArray) else np.asarray(v, dtype) for v in (x, y))
+    return record("Where", np.where(*map(_value, (condition, x, y))), [condition, x, y])
+
+
+def _reduction(function: Any, op: str) -> Any:
+    def reduced(x: OnnxArray, axis: Any = None, *, keepdims: bool = False) -> OnnxArray:
+        axes = np.array(range(x.ndim) if axis is None else np.atleast_1d(axis), np.int64)
+        result = function(x.value, axis=axis, keepdims=keepdims)
+        return record(op, result, [x, axes], keepdims=int(keepdims))
+
+    return reduced
+
+
+def _any(x: OnnxArray, axis: Any = None, **options: Any) -> OnnxArray:
+    return np.sum(np.astype(x, np.int64), axis=axis, **options) > 0
+
+
+def _argmax(x: OnnxArray, axis: int, *, keepdims: bool = False) -> OnnxArray:
+    result = np.argmax(x.value, axis=axis, keepdims=keepdims)
+    return record("ArgMax", result, [x], axis=axis, keepdims=int(keepdims))
+
+
+def _astype(x: OnnxArray, dtype: Any, **_: Any) -> OnnxArray:
+    dtype = np.dtype(dtype)
+    if dtype.kind == "f" and dtype.itemsize > x.graph.widest.itemsize:
+        dtype = x.graph.widest
+    return OnnxArray(x.value.astype(dtype), x.graph.name(x, dtype), x.graph)
+
+
+def _expand_dims(x: OnnxArray, axis: int) -> OnnxArray:
+    return record("Unsqueeze", np.expand_dims(x.value, axis), [x, np.array([axis], np.int64)])
+
+
+def _squeeze(x: OnnxArray, axis: int) -> OnnxArray:
+    return record("Squeeze", np.squeeze(x.value, axis), [x, np.array([axis], np.int64)])
+
+
+def _reshape(x: OnnxArray, shape: tuple[int, ...]) -> OnnxArray:
+    """A first size that is given as a number is the batch's, which only the run will know."""
+    graph_shape = shape if -1 in shape else (-1, *shape[1:])
+    return record("Reshape", np.reshape(x.value, shape), [x, np.array(graph_shape, np.int64)])
+
+
+def _concat(arrays: Any, axis: int = 0) -> OnnxArray:
+    values = [_value(x) for x in arrays]
+    return record("Concat", np.concat(values, axis), arrays, np.result_type(*values), axis=axis)
+
+
+def _stack(arrays: Any, axis: int = 0) -> OnnxArray:
+    return np.concat([np.expand_dims(x, axis) for x in arrays], axis=axis)
+
+
+def _take(x: Any, indices: Any, axis: int = 0) -> OnnxArray:
+    return record("Gather", np.take(_value(x), _value(indices), axis), [x, indices], axis=axis)
+
+
+def _take_along_axis(x: Any, indices: Any, axis: int = -1) -> OnnxArray:
+    result = np.take_along_axis(_value(x), _value(indices), axis)
+    return record("GatherElements", result, [x, indices], axis=axis)
+
+
+def _full_like(x: OnnxArray, value: Any, dtype: Any = None) -> OnnxArray:
+    """Expanded to the shape at run time, which the batch size decides."""
+    result = np.full_like(x.value, value, dtype=dtype)
+    shape = record("Shape", np.array(x.shape, np.int64), [x])
+    return record("Expand", result, [np.asarray(value, result.dtype), shape])
+
+
+UFUNCS = {
+    np.add: "Add",
+    np.subtract: "Sub",
+    np.multiply: "Mul",
+    np.true_divide: "Div",
+    np.matmul: "MatMul",
+    np.maximum: "Max",
+    np.minimum: "Min",
+    np.equal: "Equal",
+    np.less: "Less",
+    np.less_equal: "LessOrEqual",
+    np.greater: "Greater",
+    np.greater_equal: "GreaterOrEqual",
+    np.bitwise_and: "And",
+    np.bitwise_or: "Or",
+    np.invert: "Not",
+    np.negative: "Neg",
+    np.absolute: "Abs",
+    np.exp: "Exp",
+    np.log: "Log",
+    np.isnan: "IsNaN",
+    np.isinf: "IsInf",
+}
+COMPOSED = {
+    np.isfinite: _isfinite,
+    np.log1p: _log1p,
+    np.expm1: _expm1,
+    np.logaddexp: _logaddexp,
+}
+FUNCTIONS = {
+    np.sum: _reduction(np.sum, "ReduceSum"),
+    np.mean: _reduction(np.mean, "ReduceMean"),
+    np.max: _reduction(np.max, "ReduceMax"),
+    np.any: _any,
+    np.argmax: _argmax,
+    np.astype: _astype,
+    np.where: _where,
+    np.expand_dims: _expand_dims,
+    np.squeeze: _squeeze,
+    np.reshape: _reshape,
+    np.concat: _concat,
+    np.stack: _stack,
+    np.take_along_axis: _take_along_axis,
+    np.zeros_like: lambda x, **options: _full_like(x, 0, **options),
+    np.ones_like: lambda x, **options: _full_like(x, 1, **options),
+    np.full_like: _full_like,
+}

@@ -68,11 +68,10 @@ def build(
     # Values of an example batch steer nothing: any finite logits give the same graph.
     example = _example_logits(_EXAMPLES, max(k, 1)).astype(dtype)
     x = graph.input("logits", example if k else example[:, 0])
-    xp = x.__array_namespace__()
     with np.errstate(all="ignore"):  # unselected branches of where()
-        y = calibrator._calibrated(xp.astype(x, np.dtype(compute)))
+        y = calibrator._calibrated(np.astype(x, compute))
         graph.widest = np.dtype(dtype)
-        y = xp.astype(y if log else xp.exp(y), np.dtype(dtype))
+        y = np.astype(y if log else np.exp(y), dtype)
     graph.nodes.append(onnx.helper.make_node("Identity", [graph.name(y)], ["probabilities"]))
     element = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
     value = onnx.helper.make_tensor_value_info

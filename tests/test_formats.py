@@ -137,7 +137,7 @@ def test_csv_faults_name_row_and_column(tmp_path):
     path.write_text('"logits\n')
     with pytest.raises(FileFormatError, match="no rows"):
         read_table(path)
-    path.write_text("logits_0,labels\n1,\n")
+    path.write_text("logits_1,labels\n1,\n")
     with pytest.raises(FileFormatError, match="label at row 0 is missing"):
         Predictions.load(path)
 

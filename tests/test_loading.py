@@ -15,10 +15,11 @@ import pytest
 import torch
 
 from focalcal import loading
-from focalcal.errors import FileFormatError, InputError, MissingExtraError
+from focalcal.errors import FileFormatError, InputError, InputWarning, MissingExtraError
 from focalcal.formats import read_table, write_table
 from focalcal.formats.roles import Keys
 from focalcal.predictions import Predictions, concatenate
+from focalcal.scale.source import Source
 
 Z = np.array([[2.0, 0.0, -1.0], [0.5, 0.25, 3.0], [-1.0, 1.0, 0.0]])
 Y = np.array([0, 2, 1])
@@ -265,3 +266,110 @@ def test_what_calibrated_probabilities_would_overwrite_is_renamed(tmp_path):
     np.testing.assert_array_equal(table["probs"], np.eye(3))
     assert metadata["provenance"] == {"by": "test"}
     assert "carried along: probs" in found.describe()
+
+
+NUMBERS = [
+    ("10", "20", "30"),
+    ("1", "2", "3"),
+    ("-1", "0", "1"),
+    ("2", "1", "0"),
+    ("01", "02", "03"),
+]
+FRACTIONS = ("0.5", "1.0", "1.5")
+
+
+@pytest.mark.parametrize("names", [*NUMBERS, FRACTIONS], ids="-".join)
+@pytest.mark.parametrize("typed", ["texts", "numbers"])
+@pytest.mark.parametrize("source", ["csv", "jsonl", "parquet", "npz"])
+def test_classes_that_are_numbers_keep_their_labels(tmp_path, names, typed, source):
+    """Stars from 1 to 5 are not the indices 1 to 5, in whatever file they are written next."""
+    labels = np.array(names)[[2, 0, 0, 1]]
+    labels = labels if typed == "texts" else labels.astype(float)
+    if typed == "numbers" and names != FRACTIONS:
+        labels = labels.astype(int)
+    z = np.arange(12.0).reshape(4, 3) % 5
+    path = tmp_path / f"p.{source}"
+    if source == "npz":
+        np.savez(path, logits=z, labels=labels, classes=np.array(names))
+    else:
+        wide = {f"logits_{name}": z[:, j] for j, name in enumerate(names)}
+        write_table(path, wide | {"labels": labels}, {})
+    found = loading.load(path)
+    by_class = dict(
+        zip(found.predictions.class_names or ("0", "1", "2"), found.predictions.logits.T)
+    )
+    for j, name in enumerate(names):
+        np.testing.assert_array_equal(by_class[name], z[:, j])
+    expected = [names[j] for j in (2, 0, 0, 1)]
+    for ending in ("csv", "jsonl", "parquet", "npz"):
+        found.save_calibrated(tmp_path / f"c.{ending}", found.predictions.probabilities(), {})
+        again = Predictions.load(tmp_path / f"c.{ending}")
+        called = again.class_names or ("0", "1", "2")
+        assert [called[i] for i in again.labels] == expected
+        if ending == "parquet":
+            source = Source.open(tmp_path / "c.parquet", classes=called)
+            parts = next(source.partitions[0].batches())
+            assert parts.labels.tolist() == again.labels.tolist()
+
+
+def test_saved_indices_of_classes_that_are_numbers_stay_indices(tmp_path):
+    p = Predictions(logits=Z, labels=Y, class_names=("1", "2", "3"))
+    for ending in ("npz", "parquet", "csv", "jsonl"):
+        p.save(tmp_path / f"p.{ending}")
+        np.testing.assert_array_equal(Predictions.load(tmp_path / f"p.{ending}").labels, Y)
+    parts = next(Source.open(tmp_path / "p.parquet").partitions[0].batches())
+    np.testing.assert_array_equal(parts.labels, Y)
+
+
+def test_one_column_of_two_classes(tmp_path):
+    path = tmp_path / "p.csv"
+    path.write_text("prob_1,label\n0.9,1\n0.2,0\n")
+    np.testing.assert_array_equal(Predictions.load(path).probs, [0.9, 0.2])
+    path.write_text("prob_no,label\n0.9,no\n0.2,yes\n")
+    p = Predictions.load(path)
+    assert p.class_names == ("yes", "no")
+    assert p.labels.tolist() == [1, 0]
+    path.write_text("prob_spam,label\n0.9,1\n0.2,0\n")
+    assert Predictions.load(path).labels.tolist() == [1, 0]
+    path.write_text("prob_0,label\n0.1,1\n0.8,0\n")
+    with pytest.raises(FileFormatError, match="expected prob_1 or a column per class"):
+        Predictions.load(path)
+    assert Predictions.load(path, probs_key="prob_0").probs.tolist() == [0.1, 0.8]
+    Predictions(probs=np.array([[0.1], [0.8]]), labels=[0, 1]).save(path)
+    assert Predictions.load(path).probs.tolist() == [0.1, 0.8]
+    frame = pd.DataFrame({"prob_no": [0.9, 0.2], "label": [1, 0]})
+    frame.to_parquet(tmp_path / "p.parquet")
+    assert next(Source.open(tmp_path / "p.parquet").partitions[0].batches()).labels.tolist() == [
+        1,
+        0,
+    ]
+
+
+def test_missing_labels_matter_only_where_labels_are_needed(tmp_path):
+    frame = pd.DataFrame(Z, columns=["logits_0", "logits_1", "logits_2"])
+    for label in (["a", None, "b"], [1.0, None, 2.0], pd.array([1, None, 2], dtype="Int64")):
+        for ending in ("csv", "parquet"):
+            path = tmp_path / f"p.{ending}"
+            getattr(frame.assign(label=label), f"to_{ending}")(path, index=False)
+            with pytest.raises(FileFormatError, match="label at row 1 is missing"):
+                Predictions.load(path)
+            with pytest.warns(InputWarning, match="labels are not used"):
+                assert Predictions.load(path, labels_required=False).labels is None
+    np.savez(tmp_path / "p.npz", logits=Z, labels=[0, np.nan, 1])
+    with pytest.raises(FileFormatError, match="label at row 1 is missing"):
+        Predictions.load(tmp_path / "p.npz")
+    (tmp_path / "p.csv").write_text("logits_0,logits_1,label\n1,2,0\n1,2,NaN\n")
+    with pytest.raises(FileFormatError, match="label at row 1 is missing"):
+        Predictions.load(tmp_path / "p.csv")
+
+
+def test_frames_with_numbers_for_names():
+    frame = pd.DataFrame(Z).assign(label=Y)
+    for columns in ([0, 1, 2], ["0", "1", "2"]):
+        np.testing.assert_array_equal(Predictions.from_frame(frame, logits=columns).logits, Z)
+
+
+def test_the_advice_names_the_whole_prefix(tmp_path):
+    (tmp_path / "p.csv").write_text(".pred_a,.pred_b,label\n0.4,0.6,a\n")
+    with pytest.raises(FileFormatError, match=r"pass --probs-prefix \.pred_ "):
+        Predictions.load(tmp_path / "p.csv")

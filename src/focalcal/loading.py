@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from focalcal.errors import FileFormatError, InputError
+from focalcal.errors import FileFormatError, InputError, InputWarning
 from focalcal.formats import Table, columns, read_table, roles, write_table
 from focalcal.formats.binary import load_npy
 from focalcal.formats.roles import Keys, Roles
@@ -53,6 +54,8 @@ class Loaded:
             table[roles.not_overwritten(name)] = column
         given = self.predictions
         names = {"class_names": list(given.class_names)} if given.class_names else {}
+        if names and roles.labels_by_name(self.metadata):
+            names["labels"] = "names"
         metadata = {"task": given.task, **names, "provenance": given.provenance | provenance}
         write_table(path, table, metadata)
 
@@ -93,16 +96,25 @@ def from_table(
     task = metadata.get("task", task) if task == "auto" else task
     labels, categories = None, None
     if found.labels:
-        labels, categories = _labels(table, metadata, found.labels, where)
-        task, labels = _task_of(task, labels)
+        try:
+            labels, categories = _labels(table, metadata, found.labels, where)
+            task, labels = _task_of(task, labels)
+        except roles.MissingLabel as error:
+            if labels_required:
+                raise
+            warnings.warn(f"labels are not used: {error}", InputWarning, stacklevel=2)
     try:
+        if found.class_names and len(found.class_names) == 1:
+            both = roles.two_names(found.class_names[0], labels)
+            found = dataclasses.replace(found, class_names=both)
         names, order = _class_names(found, metadata, categories, keys, values, where)
         if order is not None:
             values = values[:, order]
             if labels is not None and task == "multilabel":
                 labels = labels[:, order]
-        if labels is not None and names and "class_names" not in metadata:
-            labels = roles.named_by_number(labels, names)
+        if labels is not None:
+            where_labels = f"{where}: column {found.labels[0]!r}"
+            labels = roles.class_labels(labels, names, roles.labels_by_name(metadata), where_labels)
         predictions = Predictions(
             **{"logits" if found.are_logits else "probs": values},
             labels=labels,
@@ -121,8 +133,8 @@ def from_frame(frame: Any, keys: Keys, *, labels_required: bool = True, task: st
     """`Predictions` of a pandas or polars frame with named columns."""
     table: Table = {}
     categories: dict[str, list[str]] = {}
-    for name in map(str, frame.columns):
-        column = frame[name]
+    for key in frame.columns:
+        column, name = frame[key], str(key)
         if hasattr(column, "cat") and hasattr(column.cat, "categories"):
             categories[name] = [str(c) for c in column.cat.categories]
         elif type(column.dtype).__name__ == "Enum":
@@ -149,7 +161,8 @@ def _without_class_names(table: Table, metadata: dict[str, Any]) -> tuple[Table,
         lengths = {_rows(column) for key, column in table.items() if key != name}
         if name in table and _rows(table[name]) not in lengths | {0}:
             texts = columns.plain(table.pop(name)).tolist()
-            metadata.setdefault("class_names", [str(text) for text in texts])
+            if "class_names" not in metadata:  # labels beside such an array may be numbers of it
+                metadata |= {"class_names": [str(text) for text in texts], "labels": "names"}
     return table, metadata
 
 

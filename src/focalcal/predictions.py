@@ -255,7 +255,9 @@ class Predictions:
         """
         from focalcal import loading
 
-        z, p = (x if x is None or isinstance(x, str) else ",".join(x) for x in (logits, probs))
+        z, p = (
+            x if x is None or isinstance(x, str) else ",".join(map(str, x)) for x in (logits, probs)
+        )
         names = tuple(map(str, classes)) if classes else None
         keys = loading.Keys(z, p, labels, ids, logits_prefix, probs_prefix, names)
         return loading.from_frame(frame, keys, labels_required=labels_required, task=task)

@@ -81,7 +81,7 @@ def test_keys_and_bins_are_passed_on(tmp_path, rng):
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(None, "no file at"), ("", "is empty"), ("logits_0,labels\nx,1\n", "got 'x' at row 0")],
+    [(None, "no file at"), ("", "is empty"), ("logits_1,labels\nx,1\n", "got 'x' at row 0")],
 )
 def test_bad_files_are_one_line_and_exit_code_two(tmp_path, content, message):
     path = tmp_path / "p.csv"

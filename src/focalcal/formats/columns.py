@@ -8,6 +8,7 @@ import numpy as np
 
 from focalcal.errors import FileFormatError
 from focalcal.formats import arrow
+from focalcal.formats.roles import MissingLabel, is_number
 
 
 def plain(column: Any) -> np.ndarray:
@@ -31,7 +32,7 @@ def numbers(column: Any, where: str) -> np.ndarray:
         # None would pass as NaN
         return np.array(column.tolist() if None not in column else [""], dtype=np.float64)
     except (ValueError, TypeError):
-        row = next(i for i, value in enumerate(column) if not _is_number(value))
+        row = next(i for i, value in enumerate(column) if not is_number(value))
         raise FileFormatError(
             f"{where}: expected a number, got {column[row]!r} at row {row}"
         ) from None
@@ -47,43 +48,32 @@ def _stacked(column: np.ndarray, where: str) -> np.ndarray:
                 f"got {got} at row {row}"
             )
     for row, values in enumerate(column):
-        if not all(_is_number(value) for value in values):
+        if not all(is_number(value) for value in values):
             raise FileFormatError(f"{where}: expected lists of numbers, got another at row {row}")
     stacked = np.array([np.asarray(values) for values in column])
     return stacked if stacked.dtype.kind in "biuf" else stacked.astype(np.float64)
 
 
-def _is_number(value: Any) -> bool:
-    try:
-        float(value)
-    except (TypeError, ValueError):
-        return False
-    return True
-
-
 def labels(column: Any, where: str) -> tuple[np.ndarray, list[str] | None]:
-    """Class indices (N,), 0/1 (N, M) or texts (N,) of dtype object; category names if it has any.
+    """Numbers (N,) or (N, M), or texts (N,) of dtype object; category names if it has any.
 
-    Texts that are whole numbers are indices, as are whole floats: formats without types, and
-    frames that once had a gap, spell them so.
+    `roles.class_labels` tells which of them are class indices and which are names.
     """
     names = arrow.categories(column) if arrow.is_column(column) else None
-    if arrow.is_column(column) and arrow.is_text(column.type):
+    if arrow.is_column(column) and (column.null_count or arrow.is_text(column.type)):
         column = plain(column)
     objects = not arrow.is_column(column) and column.dtype == object and column.ndim == 1
     if objects and _texts(column, where):
         return column, names
     values = numbers(column, where)
-    if values.dtype.kind == "f" and np.isfinite(values).all() and (values % 1 == 0).all():
-        values = values.astype(np.int64)
+    if values.dtype.kind == "f" and np.isnan(values).any():
+        raise MissingLabel(where, int(np.argwhere(np.isnan(values))[0, 0]))
     return values, names
 
 
 def _texts(column: np.ndarray, where: str) -> bool:
-    """Whether the labels are texts that are not all numbers; a missing one is an error."""
+    """Whether the labels are texts; a missing one is an error."""
     for row, value in enumerate(column):
         if value is None or value == "" or (isinstance(value, float) and value != value):
-            raise FileFormatError(f"{where}: the label at row {row} is missing; drop such rows")
-    if not all(isinstance(value, str) for value in column):
-        return False
-    return not all(map(_is_number, column))
+            raise MissingLabel(where, row)
+    return all(isinstance(value, str) for value in column)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -17,6 +18,13 @@ IDS = ("id", "ids", "sample_id", "uid", "uuid")
 SEPARATORS = "_."
 UNCALIBRATED = "uncalibrated_"
 """Goes before the name of a column that calibrated probabilities would be mistaken for."""
+
+
+class MissingLabel(FileFormatError):
+    """A label that is not known, which matters where labels are needed."""
+
+    def __init__(self, where: str, row: int) -> None:
+        super().__init__(f"{where}: the label at row {row} is missing; drop such rows")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,7 +48,8 @@ class Keys:
 class Roles:
     """Columns by what they are for. Several `values` (and `labels`) are one per class.
 
-    class_names: what the columns are called after their common prefix, None if that is a number.
+    class_names: what the columns are called after their common prefix, None if that is a number;
+    of a single column the name of class 1 of two.
     """
 
     values: tuple[str, ...]
@@ -88,6 +97,13 @@ def not_overwritten(name: str) -> str:
     return UNCALIBRATED + name if clash else name
 
 
+def two_names(positive: str, labels: np.ndarray | None) -> tuple[str, str]:
+    """The names of two classes, of which a column names the second; the labels have the other."""
+    other = set() if labels is None or labels.dtype != object else set(labels) - {positive}
+    named = not all(map(is_number, other))
+    return (str(other.pop()) if len(other) == 1 and named else f"not {positive}"), positive
+
+
 def class_order(
     own: tuple[str, ...] | None, wanted: tuple[str, ...] | None, where: str
 ) -> tuple[tuple[str, ...] | None, list[int] | None]:
@@ -104,16 +120,53 @@ def class_order(
     return wanted, [own.index(name) for name in wanted]
 
 
-def named_by_number(labels: np.ndarray, names: Sequence[str]) -> np.ndarray:
-    """Whole-number labels of classes whose names are numbers other than 0, 1, … are names."""
-    usual = tuple(names) == tuple(map(str, range(len(names))))
-    if usual or not all(name.isdigit() for name in names):
+def class_labels(
+    labels: np.ndarray, names: Sequence[str] | None, by_name: bool, where: str
+) -> np.ndarray:
+    """Class indices (N,), or texts (N,) to look up among the class names.
+
+    Texts that are numbers are class names if those are numbers other than 0, 1, …, and indices
+    otherwise; so are numbers where `by_name`. Labels of several dimensions stay as they are.
+    """
+    if labels.ndim != 1:
         return labels
-    if labels.ndim != 1 or labels.dtype.kind not in "iu":
+    texts = labels.dtype == object
+    if texts and (set(labels) <= set(names or ()) or not all(map(is_number, labels))):
         return labels
-    return labels.astype(str).astype(object)
+    values = labels.astype(np.float64) if texts else labels
+    if values.dtype.kind == "f" and np.isnan(values).any():
+        raise MissingLabel(where, int(np.isnan(values).argmax()))
+    if by_name or texts:
+        named = _by_value(names or ())
+        if named:
+            given = [named.get(value, f"{value:g}") for value in values.tolist()]
+            return np.array(given, dtype=object)
+    whole = values.dtype.kind == "f" and (values % 1 == 0).all()
+    return values.astype(np.int64) if whole else values
 
 
+def labels_by_name(metadata: dict[str, Any]) -> bool:
+    """Whether labels that are numbers may be class names; beside stored names they are indices."""
+    return "class_names" not in metadata or metadata.get("labels") == "names"
+
+
+def _by_value(names: Sequence[str]) -> dict[float, str]:
+    """Class names by the numbers they are; none if one is no number, or they are 0, 1, …"""
+    if not all(map(is_number, names)) or [*names] == [*map(str, range(len(names)))]:
+        return {}
+    return {float(name): name for name in names}
+
+
+def is_number(value: object) -> bool:
+    """Whether this is a number or the text of one."""
+    try:
+        float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+_NUMBER = re.compile(r"[+-]?\d+(\.\d+)?")
 Found = tuple[tuple[str, ...], tuple[str, ...] | None]
 
 
@@ -133,7 +186,7 @@ def _recognised(names: Sequence[str], where: str) -> tuple[Found, bool]:
 
 def _advice(names: Sequence[str]) -> str:
     """What to pass, with a prefix that several columns share as the example."""
-    prefixes = [name[: m.end()] for name in names if (m := re.match(r"[^_.]*[_.]", name))]
+    prefixes = [name[: m.end()] for name in names if (m := re.match(r"[_.]*[^_.]*[_.]", name))]
     shared = next((p for p in prefixes if prefixes.count(p) > 1), None)
     if shared:
         return f"if {shared}… are probabilities, pass --probs-prefix {shared} (or --logits-prefix)"
@@ -151,20 +204,26 @@ def _prefixed(names: Sequence[str], prefix: str, where: str) -> Found:
         raise FileFormatError(
             f"{where}: expected columns that begin with {prefix!r}, got {_listed(names)}"
         )
-    numbered = [name for name in columns if re.fullmatch(r"\d+", name.removeprefix(prefix))]
+    ends = [name.removeprefix(prefix) for name in columns]
+    if ends == ["0"]:
+        raise FileFormatError(
+            f"{where}: expected {prefix}1 or a column per class, got only {columns[0]}; "
+            f"if it is about class 1 all the same, pass --probs or --logits {columns[0]}"
+        )
+    numbered = sorted((end for end in ends if _NUMBER.fullmatch(end)), key=float)
     if len(numbered) < min(2, len(columns)):
-        return tuple(columns), tuple(name.removeprefix(prefix) for name in columns)
-    by_number = sorted((int(name.removeprefix(prefix)), name) for name in numbered)
-    order = [number for number, _ in by_number]
-    if order == list(range(len(order))):
-        return tuple(name for _, name in by_number), None
-    if order[0] == 0:
+        return tuple(columns), tuple(ends)
+    found = tuple(prefix + end for end in numbered)
+    order = [float(end) for end in numbered]
+    if order == list(range(len(order))) or order == [1]:
+        return found, None
+    if order[0] == 0 and all(end.isdigit() for end in numbered):
         missing = next(i for i in range(len(order)) if i not in order)
         raise FileFormatError(
-            f"{where}: expected columns {prefix}0 … {prefix}{order[-1]}, got no {prefix}{missing}"
+            f"{where}: expected columns {prefix}0 … {found[-1]}, got no {prefix}{missing}"
         )
     # 1 … K or other numbers are the names of the classes, as in stars from one to five.
-    return tuple(name for _, name in by_number), tuple(str(number) for number in order)
+    return found, tuple(numbered)
 
 
 def _named(names: Sequence[str], text: str, where: str) -> Found:

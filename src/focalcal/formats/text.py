@@ -146,9 +146,9 @@ def _wide(table: Table, classes: Sequence[str] | None) -> tuple[list[str], list[
     columns: list[np.ndarray] = []
     for name, values in table.items():
         values = plain(values)
-        if values.ndim == 1:
+        if values.ndim == 1 or values.shape[1] == 1:  # class 1 of two
             names.append(name)
-            columns.append(values)
+            columns.append(values.reshape(-1))
             continue
         width = values.shape[1]
         distinct = classes and len(classes) == width and len(set(classes)) == width

@@ -109,7 +109,11 @@ def _calibrated(table: Any, partition: Partition, calibrator: Calibrator, floor:
     table = table.drop_columns(list(replaced))
     table = table.rename_columns([not_overwritten(name) for name in table.column_names])
     names = partition.columns.class_names
-    metadata = {"task": "auto"} | ({"class_names": list(names)} if names else {})
+    metadata: dict[str, Any] = {"task": "auto"}
+    if names:
+        metadata["class_names"] = list(names)
+        if partition.columns.by_name:
+            metadata["labels"] = "names"
     schema = {**(table.schema.metadata or {}), METADATA: json.dumps(metadata)}
     table = table.add_column(place, "probs", numpy_to_column(probs))
     return table.replace_schema_metadata(schema)

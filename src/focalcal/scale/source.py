@@ -30,7 +30,8 @@ class Columns:
     """Which columns of a file hold the logits (or probabilities) and the labels.
 
     values: one list column, or one column per class in class order; extra: further columns to read;
-    class_names: where they are known, and needed to read labels that are texts.
+    class_names: where they are known, and needed to read labels that are texts; by_name: whether
+    labels that are numbers may be class names too.
     """
 
     values: tuple[str, ...]
@@ -38,6 +39,7 @@ class Columns:
     labels: str | None
     extra: tuple[str, ...] = ()
     class_names: tuple[str, ...] | None = None
+    by_name: bool = True
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,9 +109,9 @@ class Partition:
         return values
 
     def _labels(self, batch: Any, name: str, start: int) -> np.ndarray:
-        found, _ = label_values(batch.column(name), f"{self._where(start)}: column {name!r}")
-        names = self.columns.class_names
-        return found if names is None else roles.named_by_number(found, names)
+        where = f"{self._where(start)}: column {name!r}"
+        found, _ = label_values(batch.column(name), where)
+        return roles.class_labels(found, self.columns.class_names, self.columns.by_name, where)
 
     def _column(self, batch: Any, name: str, start: int) -> np.ndarray:
         return column_to_numpy(batch.column(name), f"{self._where(start)}: column {name!r}")
@@ -271,6 +273,8 @@ def _columns(path: str, schema: Any, keys: Keys, labels_required: bool) -> Colum
             f"{path}: expected a single-label task, got multilabel; read such files one by one"
         )
     own = found.class_names or metadata.get("class_names")
+    if own and len(own) == 1:
+        own = roles.two_names(own[0], None)
     names, order = roles.class_order(None if own is None else tuple(own), keys.classes, path)
     values = found.values
     if order is not None:
@@ -283,4 +287,5 @@ def _columns(path: str, schema: Any, keys: Keys, labels_required: bool) -> Colum
             f"{path}: expected class names for the texts in {label!r}; "
             "give them in the order of the columns with --classes a,b,c"
         )
-    return Columns(values, found.are_logits, label, class_names=names)
+    by_name = roles.labels_by_name(metadata)
+    return Columns(values, found.are_logits, label, class_names=names, by_name=by_name)

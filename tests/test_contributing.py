@@ -140,10 +140,10 @@ def test_a_metric_is_one_declaration_in_one_file(declared, data, tmp_path):
 
 
 def test_a_metric_shows_in_the_report(declared, data):
-    from focalcal.report import rows
+    from focalcal.report import render
 
-    assert [m.name for m in rows.columns()][-2:] == ["underconfidence", "squared_nll"]
-    assert "under-confidence, %" in map(rows.title, rows.columns())
+    assert [m.name for m in render.columns()][-2:] == ["underconfidence", "squared_nll"]
+    assert "under-confidence, %" in [m.heading for m in render.columns()]
 
 
 def test_weights_equal_repetition(declared, data):

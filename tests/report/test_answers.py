@@ -12,8 +12,8 @@ from focalcal import decisions, report
 from focalcal.calibrators import make
 from focalcal.metrics import METRICS, Monitor, compare, evaluate_by
 from focalcal.predictions import Predictions
-from focalcal.report import html, sentences
 from focalcal.report import monitor as monitor_page
+from focalcal.report import render, sentences
 
 
 def toy(scale, noise=0.0, seed=0):
@@ -67,7 +67,7 @@ def test_slices_and_thresholds_are_those_of_the_library(data):
 
 def test_the_page_shows_them_escaped(data):
     found, _ = data
-    page = html.render(found)
+    page = render.html(found)
     assert "one − noisy, paired on 800 test samples" in page
     assert "fig-m0-slices" in page
     assert "country=&lt;b&gt;FI&lt;/b&gt;" in page
@@ -90,7 +90,7 @@ def test_a_goal_out_of_reach_is_said_in_the_choices(data):
 def test_without_columns_the_page_says_how_to_ask(data):
     found, _ = data
     model = dataclasses.replace(found.models[0], slices=None)
-    page = html.render(dataclasses.replace(found, models=(model,)))
+    page = render.html(dataclasses.replace(found, models=(model,)))
     assert "name columns of the test file with --by" in page
 
 

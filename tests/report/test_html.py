@@ -10,7 +10,7 @@ from html.parser import HTMLParser
 import pytest
 
 from focalcal import calibrators
-from focalcal.report import html, markdown, page
+from focalcal.report import page, render
 from focalcal.report.figure import label
 from report.toys import EVIL
 
@@ -41,7 +41,7 @@ class Tags(HTMLParser):
 
 @pytest.fixture(scope="module")
 def text(data):
-    return html.render(data)
+    return render.html(data)
 
 
 @pytest.fixture(scope="module")
@@ -99,14 +99,14 @@ def test_the_download_is_the_chosen_calibrator(data, text, tmp_path, model):
 
 
 def test_several_models(two):
-    tags = Tags(html.render(two))
+    tags = Tags(render.html(two))
     assert len(tags.ids) == len(set(tags.ids))
     assert "<two>" in tags.text
     assert {"comparison", "m0", "m1", "fig-compare-ece"} <= set(tags.ids)
 
 
 def test_markdown_says_the_same(data):
-    text = markdown.render(data)
+    text = render.markdown(data)
     assert EVIL not in text
     assert f"**{data.models[0].chosen}** (chosen)" in text
     ece = data.models[0]["vector"].evaluation["ece"].value

@@ -57,6 +57,15 @@ class Metric:
             return percent(value, self.digits)
         return "–" if math.isnan(value) else f"{value:.{self.digits}f}"
 
+    @property
+    def heading(self) -> str:
+        """The title above a column of `number`s, such as "ECE, %"."""
+        return f"{self.title}, %" if self.unit == "%" and "%" not in self.title else self.title
+
+    def number(self, value: float) -> str:
+        """`text` without the unit."""
+        return self.text(value).removesuffix(" %").replace("-", "−")
+
 
 def percent(x: float, digits: int = 2) -> str:
     """A share as people read it: "12.34 %", or "–" where it is undefined."""

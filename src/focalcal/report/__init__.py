@@ -11,12 +11,12 @@ from pathlib import Path
 
 from focalcal.errors import InputError
 from focalcal.files import write_text
-from focalcal.report import html, markdown
 from focalcal.report.compute import Settings, default_methods, report
 from focalcal.report.data import MethodResult, ModelReport, ReportData
 from focalcal.report.models import Model, files_in, load_folder, load_model
+from focalcal.report.render import html, markdown
 
-FORMATS = {"html": html.render, "md": markdown.render, "json": ReportData.to_json}
+FORMATS = {"html": html, "md": markdown, "json": ReportData.to_json}
 """Renderers by the name of their format: ReportData to text."""
 
 __all__ = [

@@ -10,11 +10,15 @@ from typing import Any
 
 import numpy as np
 
+from focalcal import bins as _bins
 from focalcal import calibrators, decisions, metrics
-from focalcal._arrays import to_numpy
+from focalcal._arrays import to_numpy, two_columns
 from focalcal.calibrators import Calibrator, persistence
+from focalcal.calibrators.auto import held_out_losses, mean_and_error
+from focalcal.calibrators.base import FitData
 from focalcal.errors import FitWarning, InputError
-from focalcal.metrics import SlicedEvaluation
+from focalcal.metrics import RiskCoverage, SlicedEvaluation
+from focalcal.metrics.proportion import share_interval
 from focalcal.predictions import Predictions
 from focalcal.provenance import provenance
 from focalcal.report import sentences
@@ -24,11 +28,11 @@ from focalcal.report.data import (
     ModelReport,
     PredictionFile,
     ReportData,
+    View,
+    WrongSample,
 )
 from focalcal.report.landscape import landscape
 from focalcal.report.models import Model, binary_models, digest
-from focalcal.report.selection import choose
-from focalcal.report.views import view, wrong_samples
 
 MANY_CLASSES = 200
 _QUADRATIC = ("matrix", "dirichlet", "structured-matrix")
@@ -38,6 +42,11 @@ _NOT_ROWS = ("auto", "prior-correction")
 
 TARGETS = (0.9, 0.95, 0.98, 0.99, 0.995)
 """Accuracies that the page offers for what is decided alone."""
+
+FINE_BINS = 20
+CURVE_POINTS = 200
+SHOWN_WRONG = 15
+STOPS = np.round(np.arange(0, 101) / 100, 2)
 
 Progress = Callable[[float], None]
 
@@ -140,18 +149,18 @@ def _model_report(
     z_test, labels = test.as_logits(settings.floor, zeros=True), to_numpy(test.labels)
 
     progress(0.0)
-    choice = choose(methods, z, y, settings.folds)
+    chosen, scores = _choose(methods, z, y, settings.folds)
     results, fitted = {}, {}
     for i, method in enumerate(methods):
         progress(0.3 + 0.6 * i / len(methods))
         result, fitted[method] = _measure(method, z, y, z_test, labels, settings)
-        results[method] = dataclasses.replace(result, validation_nll=choice.scores.get(method))
+        results[method] = dataclasses.replace(result, validation_nll=scores.get(method))
 
     progress(0.9)
-    before, after = (to_numpy(fitted[m].predict_proba(z_test)) for m in ("identity", choice.method))
+    before, after = (to_numpy(fitted[m].predict_proba(z_test)) for m in ("identity", chosen))
     class_names = val.class_names or test.class_names or tuple(map(str, range(val.n_classes)))
     if val.class_names:
-        fitted[choice.method].class_names_ = val.class_names
+        fitted[chosen].class_names_ = val.class_names
     confidence, wrong = after.max(axis=1), after.argmax(axis=1) != labels
     out = ModelReport(
         name=model.name,
@@ -159,13 +168,13 @@ def _model_report(
         class_names=class_names,
         sources=_sources(model),
         methods=tuple(results.values()),
-        chosen=choice.method,
+        chosen=chosen,
         folds=settings.folds,
-        before=view(results["identity"], labels, before),
-        after=view(results[choice.method], labels, after),
+        before=_view(results["identity"], labels, before),
+        after=_view(results[chosen], labels, after),
         landscape=landscape(z, y, settings.bins, fitted.get("focal-temperature")),
-        wrong=wrong_samples(labels, before, after, class_names),
-        calibrator=persistence.to_dict(fitted[choice.method]),
+        wrong=_wrong_samples(labels, before, after, class_names),
+        calibrator=persistence.to_dict(fitted[chosen]),
         thresholds=tuple(
             decisions.choose(confidence, wrong, "target_accuracy", value, settings.level)
             for value in TARGETS
@@ -188,6 +197,27 @@ def _methods(wanted: Sequence[str] | None, n_classes: int) -> tuple[str, ...]:
     if not others:
         raise InputError("expected a method besides identity to compare it with, got none")
     return ("identity", *others)
+
+
+def _choose(
+    methods: Sequence[str], logits: Any, labels: Any, folds: int
+) -> tuple[str, dict[str, float]]:
+    """The first method whose cross-validated NLL is within one standard error of the best.
+
+    Methods are given from simple to complex; with it comes the NLL of each candidate. Binning,
+    which is not made for low NLL, is a candidate only where there is nothing else.
+
+    Breiman et al. 1984, Sec. 3.4.3.
+    """
+    names = [m for m in methods if m not in ("histogram", "bbq")]
+    names = names if len(names) > 1 else list(methods)
+    z = two_columns(to_numpy(logits).astype(np.float64))
+    data = FitData(z, to_numpy(labels).astype(np.int64), np.ones(len(z)))
+    losses, sizes = held_out_losses([calibrators.make(name) for name in names], data, folds)
+    means = {name: float(mean_and_error(loss, sizes)[0]) for name, loss in zip(names, losses)}
+    best = losses[int(np.argmin(list(means.values())))]
+    gaps = zip(names, [mean_and_error(loss - best, sizes) for loss in losses])
+    return next(name for name, (excess, error) in gaps if excess <= error), means
 
 
 def _measure(
@@ -218,6 +248,60 @@ def _parameters(calibrator: Calibrator) -> dict[str, float]:
     """Fitted numbers that stand alone, such as γ and T; arrays are in the saved file."""
     found = {name.rstrip("_"): getattr(calibrator, name) for name in calibrator.state}
     return {k: float(v) for k, v in found.items() if np.ndim(v) == 0 and not isinstance(v, str)}
+
+
+def _view(result: MethodResult, labels: np.ndarray, probs: np.ndarray) -> View:
+    """Everything that is drawn of one calibrator's test probabilities (N, K)."""
+    b = result.evaluation.reliability
+    classes = _bins.bin_columns(labels, probs, b.edges)
+    curve = metrics.risk_coverage(labels, probs)
+    low, high = share_interval(b.correct_sums, b.counts, result.evaluation.level)
+    return View(
+        method=result.method,
+        evaluation=result.evaluation,
+        accuracy_low=low,
+        accuracy_high=high,
+        confidence=metrics.reliability(labels, probs, bins=FINE_BINS),
+        classes=classes,
+        class_ece=_bins.mean_gap(classes),
+        curve=_thinned(curve),
+        stops=_at_stops(curve),
+    )
+
+
+def _thinned(curve: RiskCoverage) -> RiskCoverage:
+    at = np.searchsorted(curve.coverage, np.linspace(0, 1, CURVE_POINTS))
+    at = np.unique(np.minimum(at, len(curve.coverage) - 1))
+    found = {name: getattr(curve, name)[at] for name in ("threshold", "coverage", "risk")}
+    return dataclasses.replace(curve, **found)
+
+
+def _at_stops(curve: RiskCoverage) -> RiskCoverage:
+    """Coverage and risk of the samples at or above each fixed threshold."""
+    kept = np.searchsorted(-curve.threshold, -STOPS, side="right")
+    coverage = np.append(0.0, curve.coverage)[kept]
+    risk = np.append(np.nan, curve.risk)[kept]
+    return dataclasses.replace(curve, threshold=STOPS, coverage=coverage, risk=risk)
+
+
+def _wrong_samples(
+    labels: np.ndarray, before: np.ndarray, after: np.ndarray, names: Sequence[str]
+) -> tuple[WrongSample, ...]:
+    """The wrong predictions of greatest calibrated confidence."""
+    predicted, confidence = after.argmax(axis=1), after.max(axis=1)
+    rows = np.flatnonzero(predicted != labels)
+    rows = rows[np.argsort(-confidence[rows], kind="stable")][:SHOWN_WRONG]
+    return tuple(
+        WrongSample(
+            row=int(i),
+            predicted=names[predicted[i]],
+            true=names[labels[i]],
+            confidence_before=float(before[i].max()),
+            confidence_after=float(confidence[i]),
+            true_class_probability=float(after[i, labels[i]]),
+        )
+        for i in rows
+    )
 
 
 def _slices(

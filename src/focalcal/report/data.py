@@ -122,6 +122,10 @@ class ModelReport:
     verdict: str
     warnings: tuple[str, ...] = ()
 
+    @property
+    def views(self) -> tuple[tuple[str, View], tuple[str, View]]:
+        return ("before", self.before), ("after", self.after)
+
     def __getitem__(self, method: str) -> MethodResult:
         return next(m for m in self.methods if m.method == method)
 

@@ -7,7 +7,7 @@ dark theme.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -58,6 +58,12 @@ def _rounded(x: Any) -> Any:
     if isinstance(x, float | np.floating):
         return plain(float(f"{x:.6g}"))
     return plain(x)
+
+
+def table(*columns: tuple[str, Iterable[str]]) -> dict[str, Any]:
+    """The table alternative of a figure, as its `header` and `rows`, from named columns."""
+    names, cells = zip(*columns)
+    return {"header": names, "rows": tuple(zip(*cells, strict=True))}
 
 
 def axis(title: str, **more: Any) -> dict[str, Any]:

@@ -5,6 +5,7 @@ Every figure carries the sentence and the table that say the same in words.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -23,9 +24,11 @@ from focalcal.report.figure import (
     line,
     percent_axis,
     points,
+    table,
 )
 from focalcal.report.sentences import percent
 
+WHEN = ("before", "after")
 SHOWN_CLASSES = 30
 PICKABLE_CLASSES = 100
 
@@ -43,12 +46,12 @@ def reliability(prefix: str, view: View, which: str) -> Figure:
         "marker": {"color": f"@{which}", "opacity": 0.55},
         "hovertemplate": "%{customdata} samples, %{y:.1f} %<extra></extra>",
     }
-    low, high = view.accuracy_low, view.accuracy_high
+    low, high, some = view.accuracy_low, view.accuracy_high, b.counts > 0
     return Figure(
         id=f"fig-{prefix}-reliability-{which}",
         title=f"Reliability, {which}" + (f" {view.method}" if which == "after" else " calibration"),
         text=sentences.reliability_text(view),
-        traces=[_diagonal(), *_reliability_traces(b, low, high, which), histogram],
+        traces=[_diagonal(), *_reliability_traces(b, which, view.evaluation.level), histogram],
         layout={
             "xaxis": percent_axis("confidence", anchor="y2"),
             "yaxis": percent_axis("accuracy", domain=[0.3, 1]),
@@ -56,16 +59,12 @@ def reliability(prefix: str, view: View, which: str) -> Figure:
             "showlegend": False,
         },
         height=430,
-        header=("confidence", "samples", "mean confidence", "accuracy", "interval"),
-        rows=tuple(
-            (
-                f"{b.edges[i]:.3f}–{b.edges[i + 1]:.3f}",
-                f"{b.counts[i]:.0f}",
-                percent(b.mean_confidence[i]),
-                percent(b.accuracy[i]),
-                f"{percent(low[i])} – {percent(high[i])}",
-            )
-            for i in np.flatnonzero(b.counts)
+        **table(
+            ("confidence", [f"{a:.3f}–{z:.3f}" for a, z in _filled_bins(b)]),
+            ("samples", [f"{n:.0f}" for n in b.counts[some]]),
+            ("mean confidence", map(percent, b.mean_confidence[some])),
+            ("accuracy", map(percent, b.accuracy[some])),
+            ("interval", [f"{percent(a)} – {percent(z)}" for a, z in zip(low[some], high[some])]),
         ),
     )
 
@@ -75,11 +74,15 @@ def _diagonal() -> dict[str, Any]:
     return line([0, 1], [0, 1], "", "@muted", line=dotted, hoverinfo="skip", showlegend=False)
 
 
-def _reliability_traces(
-    b: Bins, low: np.ndarray, high: np.ndarray, which: str
-) -> list[dict[str, Any]]:
+def _filled_bins(b: Bins) -> np.ndarray:
+    """The ends (M, 2) of the bins that hold samples."""
+    return np.stack([b.edges[:-1], b.edges[1:]], axis=1)[b.counts > 0]
+
+
+def _reliability_traces(b: Bins, which: str, level: float = 0.95) -> list[dict[str, Any]]:
     some = b.counts > 0
-    x, low, high = b.mean_confidence[some], low[some], high[some]
+    x = b.mean_confidence[some]
+    low, high = share_interval(b.correct_sums[some], b.counts[some], level)
     curve = line(
         x,
         b.accuracy[some],
@@ -98,7 +101,7 @@ def _reliability_traces(
 def class_errors(prefix: str, model: ModelReport) -> Figure:
     """Class-wise calibration errors before and after, the worst classes first."""
     order = np.argsort(-model.before.class_ece, kind="stable")
-    shown = order[:SHOWN_CLASSES][::-1]
+    shown, listed = order[:SHOWN_CLASSES][::-1], order[:PICKABLE_CLASSES]
     labels = [label(model.class_names[k], k) for k in shown]
     worst = f", the {SHOWN_CLASSES} worst of {len(order)}" if len(order) > SHOWN_CLASSES else ""
     return Figure(
@@ -114,25 +117,18 @@ def class_errors(prefix: str, model: ModelReport) -> Figure:
                 marker={"symbol": symbol},
                 hovertemplate="%{y}: %{x:.2f} %<extra>" + which + "</extra>",
             )
-            for which, view, symbol in (
-                ("before", model.before, "circle-open"),
-                ("after", model.after, "circle"),
-            )
+            for (which, view), symbol in zip(model.views, ("circle-open", "circle"))
         ],
         layout={
             "xaxis": axis("class-wise ECE, %", rangemode="tozero"),
             "yaxis": {"type": "category"},
         },
         height=max(300, 130 + 24 * len(shown)),
-        header=("class", "test samples", "ECE before", "ECE after"),
-        rows=tuple(
-            (
-                model.class_names[k],
-                f"{model.sources[1].class_counts[k]}",
-                percent(model.before.class_ece[k]),
-                percent(model.after.class_ece[k]),
-            )
-            for k in order[:PICKABLE_CLASSES]
+        **table(
+            ("class", [model.class_names[k] for k in listed]),
+            ("test samples", [f"{model.sources[1].class_counts[k]}" for k in listed]),
+            ("ECE before", map(percent, model.before.class_ece[listed])),
+            ("ECE after", map(percent, model.after.class_ece[listed])),
         ),
     )
 
@@ -143,11 +139,10 @@ def class_reliability(prefix: str, model: ModelReport) -> Figure:
 
     def of(k: int) -> list[dict[str, Any]]:
         traces = [_diagonal()]
-        for which, view in (("before", model.before), ("after", model.after)):
+        for which, view in model.views:
             b = view.classes
             own = Bins(b.edges, b.counts[k], b.confidence_sums[k], b.correct_sums[k])
-            interval = share_interval(own.correct_sums, own.counts)
-            traces += _reliability_traces(own, *interval, which)
+            traces += _reliability_traces(own, which)
         return traces
 
     choices = tuple((model.class_names[k], of(k)) for k in order)
@@ -193,10 +188,10 @@ def right_wrong(prefix: str, view: View, which: str) -> Figure:
             "xaxis": percent_axis("confidence"),
             "yaxis": axis("share of the group, %"),
         },
-        header=("confidence", "right", "wrong"),
-        rows=tuple(
-            (f"{b.edges[i]:.2f}–{b.edges[i + 1]:.2f}", f"{right[i]:.0f}", f"{wrong[i]:.0f}")
-            for i in np.flatnonzero(b.counts)
+        **table(
+            ("confidence", [f"{a:.2f}–{z:.2f}" for a, z in _filled_bins(b)]),
+            ("right", [f"{n:.0f}" for n in right[b.counts > 0]]),
+            ("wrong", [f"{n:.0f}" for n in wrong[b.counts > 0]]),
         ),
     )
 
@@ -308,22 +303,18 @@ def risk_coverage(prefix: str, model: ModelReport) -> Figure:
                 hovertemplate="keep %{x:.1%} (confidence ≥ %{customdata:.4f}): "
                 "error %{y:.2f} %<extra>" + which + "</extra>",
             )
-            for which, view in (("before", model.before), ("after", model.after))
+            for which, view in model.views
         ],
         layout={
             "xaxis": percent_axis("share of samples kept"),
             "yaxis": axis("error, %", rangemode="tozero"),
         },
-        header=("confidence at least", "kept before", "error before", "kept after", "error after"),
-        rows=tuple(
-            (
-                f"{before.threshold[i]:.2f}",
-                percent(before.coverage[i], 1),
-                percent(before.risk[i]),
-                percent(after.coverage[i], 1),
-                percent(after.risk[i]),
-            )
-            for i in range(0, len(before.threshold), 10)
+        **table(
+            ("confidence at least", [f"{t:.2f}" for t in before.threshold[::10]]),
+            ("kept before", [percent(x, 1) for x in before.coverage[::10]]),
+            ("error before", map(percent, before.risk[::10])),
+            ("kept after", [percent(x, 1) for x in after.coverage[::10]]),
+            ("error after", map(percent, after.risk[::10])),
         ),
     )
 
@@ -355,15 +346,43 @@ def slices(prefix: str, result: SlicedEvaluation) -> Figure:
         traces=[found, chance],
         layout={"xaxis": axis("ECE, %", rangemode="tozero"), "yaxis": {"type": "category"}},
         height=170 + 26 * len(tested),
-        header=("slice", "samples", "ECE", "chance alone", "corrected p"),
-        rows=tuple(
-            (
-                s.name,
-                f"{s.n:,}",
-                percent(s.ece) if s.enough else "too few",
-                percent(s.expected_ece),
-                f"{s.p_value:.2g}" if s.enough else "",
-            )
-            for s in result.slices
+        **table(
+            ("slice", [s.name for s in result.slices]),
+            ("samples", [f"{s.n:,}" for s in result.slices]),
+            ("ECE", [percent(s.ece) if s.enough else "too few" for s in result.slices]),
+            ("chance alone", [percent(s.expected_ece) for s in result.slices]),
+            ("corrected p", [f"{s.p_value:.2g}" if s.enough else "" for s in result.slices]),
         ),
+    )
+
+
+def compared(models: Sequence[ModelReport], metric: str, title: str, scale: float) -> Figure:
+    """One metric of every model before and after its own calibrator, with intervals."""
+    names = [label(m.name, i) for i, m in enumerate(models)]
+    found = {which: [dict(m.views)[which].evaluation[metric] for m in models] for which in WHEN}
+    cells = {which: [f"{scale * e.value:.4g}" for e in found[which]] for which in WHEN}
+    return Figure(
+        id=f"fig-compare-{metric}",
+        title=title,
+        text=" ".join(
+            f"{m.name}: {a} before, {b} after calibration."
+            for m, a, b in zip(models, *cells.values())
+        ),
+        traces=[
+            points(
+                [scale * e.value for e in found[which]],
+                names,
+                which,
+                f"@{which}",
+                error_x=error_bars(found[which], f"@{which}", scale),
+                hovertemplate="%{y}: %{x:.4g}<extra>" + which + "</extra>",
+            )
+            for which in WHEN
+        ],
+        layout={
+            "xaxis": axis(title, rangemode="tozero"),
+            "yaxis": {"type": "category", "autorange": "reversed"},
+        },
+        height=150 + 50 * len(names),
+        **table(("model", [m.name for m in models]), *cells.items()),
     )

@@ -9,7 +9,7 @@ from focalcal import __version__
 from focalcal.metrics.declare import METRICS
 from focalcal.metrics.monitoring import TESTS, Monitor
 from focalcal.report import page
-from focalcal.report.figure import Figure, axis, band, error_bars, line, points
+from focalcal.report.figure import Figure, axis, band, error_bars, line, points, table
 
 COLOURS = ("@before", "@after", "@third")
 
@@ -34,7 +34,19 @@ def render(monitor: Monitor) -> str:
         page.pair(figures[2:], drawn, label="Metric"),
         *map(page.paragraph, words),
     )
-    body += page.section("batches", "Batches", _table(monitor))
+    rows = [
+        (
+            r.name,
+            f"{r.n:,}",
+            f"{r.labelled:,}",
+            ", ".join(r.alarms) or "–",
+            "yes" if r.trusted else f"no: {r.caution}",
+        )
+        for r in monitor.results
+    ]
+    header = ("batch", "samples", "with labels", "alarms", "expected accuracy to be trusted")
+    batches = page.table("Batches in the order in which they came", header, rows)
+    body += page.section("batches", "Batches", batches)
     return page.frame(
         title="Calibration monitor",
         lead=monitor.verdict,
@@ -47,20 +59,19 @@ def render(monitor: Monitor) -> str:
 
 def accuracy(monitor: Monitor) -> Figure:
     """Expected accuracy with its interval, and the measured one where there are labels."""
-    names, results = _names(monitor), monitor.results
-    expected = [r.expected_accuracy for r in results]
-    known = [(name, r.accuracy) for name, r in zip(names, results) if r.accuracy]
-    measured = [a for _, a in known]
+    names = [r.name for r in monitor.results]
+    expected = [r.expected_accuracy for r in monitor.results]
+    known = [r for r in monitor.results if r.accuracy]
     traces = [
         band(names, [100 * e.low for e in expected], [100 * e.high for e in expected], "@after"),
         line(names, [100 * e.value for e in expected], "expected", "@after"),
         points(
-            [name for name, _ in known],
-            [100 * a.value for a in measured],
+            [r.name for r in known],
+            [100 * r.accuracy.value for r in known],
             "measured",
             "@before",
             marker={"size": 8},
-            error_y=error_bars(measured, "@before"),
+            error_y=error_bars([r.accuracy for r in known], "@before"),
         ),
     ]
     return Figure(
@@ -69,21 +80,20 @@ def accuracy(monitor: Monitor) -> Figure:
         text="Bars and band are intervals; measured points below the band are over-confident.",
         traces=traces,
         layout=_layout("accuracy, %"),
-        header=("batch", "expected, %", "measured, %"),
-        rows=tuple(
+        **table(
+            ("batch", names),
+            ("expected, %", [f"{100 * e.value:.2f}" for e in expected]),
             (
-                r.name,
-                f"{100 * r.expected_accuracy.value:.2f}",
-                f"{100 * r.accuracy.value:.2f}" if r.accuracy else "–",
-            )
-            for r in results
+                "measured, %",
+                [f"{100 * r.accuracy.value:.2f}" if r.accuracy else "–" for r in monitor.results],
+            ),
         ),
     )
 
 
 def evidence(monitor: Monitor) -> Figure:
     """−log10 of the p-value of each test, with the line at which it is an alarm."""
-    names, limit = _names(monitor), -math.log10(monitor.threshold)
+    names, limit = [r.name for r in monitor.results], -math.log10(monitor.threshold)
     rows = [[-math.log10(max(r.p_values[t], 1e-16)) for r in monitor.results] for t in TESTS]
     traces = [line(names, y, t, c) for y, t, c in zip(rows, TESTS, COLOURS)]
     traces.append(
@@ -102,56 +112,31 @@ def evidence(monitor: Monitor) -> Figure:
 
 def metrics(monitor: Monitor) -> Figure:
     """One declared metric at a time over the labelled batches, the reference as a line."""
-    labelled = [(n, r) for n, r in zip(_names(monitor), monitor.results) if r.metrics]
-    names = [name for name, _ in labelled]
+    labelled = [r for r in monitor.results if r.metrics]
+    names = [r.name for r in labelled]
     shown = [m for m in METRICS.values() if m.show and m.name in monitor.reference["metrics"]]
-    choices = []
+    choices, cells = [], []
     for m in shown:
         scale = 100 if m.unit == "%" else 1
-        values = [_scaled(r.metrics.get(m.name), scale) for _, r in labelled]
-        before = _scaled(monitor.reference["metrics"][m.name], scale)
-        unit = ", %" if m.unit == "%" else ""
+        found = (monitor.reference["metrics"], *(r.metrics for r in labelled))
+        before, *values = (math.nan if (x := f.get(m.name)) is None else x for f in found)
         traces = [
-            line(names, values, "batch", "@after", mode="lines+markers"),
-            line(names, [before] * len(names), "reference", "@before", line={"dash": "dot"}),
+            line(names, [scale * x for x in values], "batch", "@after", mode="lines+markers"),
+            line(
+                names, [scale * before] * len(names), "reference", "@before", line={"dash": "dot"}
+            ),
         ]
-        choices.append((m.title + unit, traces))
+        choices.append((m.title + (", %" if m.unit == "%" else ""), traces))
+        cells.append((m.title, map(m.text, values)))
     return Figure(
         id="fig-metrics",
         title="A metric over the labelled batches",
         text="The dotted line is the reference. Calibration errors are larger in small batches.",
         traces=choices[0][1] if choices else [],
         layout=_layout("value"),
-        header=("batch", *(m.title for m in shown)),
-        rows=tuple(
-            (r.name, *(m.text(_scaled(r.metrics.get(m.name), 1)) for m in shown))
-            for _, r in labelled
-        ),
         choices=tuple(choices),
+        **table(("batch", names), *cells),
     )
-
-
-def _table(monitor: Monitor) -> str:
-    rows = [
-        (
-            r.name,
-            f"{r.n:,}",
-            f"{r.labelled:,}",
-            ", ".join(r.alarms) or "–",
-            "yes" if r.trusted else f"no: {r.caution}",
-        )
-        for r in monitor.results
-    ]
-    header = ("batch", "samples", "with labels", "alarms", "expected accuracy to be trusted")
-    return page.table("Batches in the order in which they came", header, rows)
-
-
-def _names(monitor: Monitor) -> list[str]:
-    return [r.name for r in monitor.results]
-
-
-def _scaled(value: float | None, scale: float) -> float:
-    return math.nan if value is None else scale * value
 
 
 def _layout(title: str, **more: Any) -> dict[str, Any]:

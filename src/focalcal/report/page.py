@@ -28,11 +28,23 @@ def asset(name: str) -> str:
     return (importlib.resources.files("focalcal.report") / "assets" / name).read_text("utf-8")
 
 
+@jinja2.pass_eval_context
+def _markdown_text(context: Any, value: Any) -> Any:
+    """In Markdown, text that is shown as it is: no HTML, no table cells, no new line."""
+    if context.autoescape:
+        return value
+    text = str(value)
+    for old, new in (("&", "&amp;"), ("<", "&lt;"), ("|", "\\|"), ("\n", " "), ("\r", " ")):
+        text = text.replace(old, new)
+    return text
+
+
 @functools.cache
 def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=jinja2.FunctionLoader(asset),
-        autoescape=True,
+        autoescape=lambda name: not name.endswith(".md"),
+        finalize=_markdown_text,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

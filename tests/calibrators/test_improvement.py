@@ -7,6 +7,7 @@ import pytest
 
 from focalcal import metrics
 from focalcal.calibrators import IsotonicCalibration, TemperatureScaling, improvement
+from focalcal.calibrators.improvement import loss_split
 from focalcal.errors import InputError
 
 
@@ -44,6 +45,15 @@ def test_zeros_are_removed(rng):
         found = improvement(np.log(p), y, TemperatureScaling())["nll"]
     assert found.value > 10
     assert found.stays < 1
+
+
+def test_infinite_losses_are_removed_or_stay():
+    with np.errstate(divide="ignore"):
+        zero, mended = np.log([[1.0, 0.0], [0.5, 0.5]]), np.log([[0.9, 0.1], [0.5, 0.5]])
+    labels, sizes = np.array([1, 0]), np.ones(2)
+    assert loss_split(labels, zero, mended, sizes)["nll"].removed == np.inf
+    same = loss_split(labels, zero, zero, sizes)["nll"]
+    assert (same.value, same.removed, same.stays) == (np.inf, 0, np.inf)
 
 
 def test_labels_that_do_not_fit_are_refused(rng):

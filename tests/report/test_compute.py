@@ -42,6 +42,25 @@ def test_views_equal_the_functions_of_metrics(model, data):
         assert view.confidence.counts.sum() == len(y)
 
 
+def test_the_split_of_a_loss_is_before_less_after(model, data):
+    one = data.models[0]
+    for name, part in one.split.items():
+        before, after = (v.evaluation[name].value for v in (one.before, one.after))
+        assert part.value == pytest.approx(before, rel=1e-9)
+        assert part.stays == pytest.approx(after, rel=1e-9)
+        assert part.removed == pytest.approx(before - after, rel=1e-9)
+    y = model.test.labels
+    probs = [
+        calibrators.make(v.method)
+        .fit(model.val.logits, model.val.labels)
+        .predict_proba(model.test.logits)
+        for v in (one.before, one.after)
+    ]
+    gains = np.log(probs[1] / probs[0])[np.arange(len(y)), y]
+    error = gains.std() / np.sqrt(len(y))
+    assert one.split["nll"].standard_error == pytest.approx(error, rel=1e-6)
+
+
 def test_the_choice_does_not_see_the_test_set(model, data):
     turned = dataclasses.replace(model.test, labels=(model.test.labels + 1) % 4)
     other = report(
@@ -219,5 +238,7 @@ def test_zeros_need_no_floor(rng, tmp_path):
         write(data, tmp_path / "report.html")
     one = data.models[0]
     assert one["identity"].evaluation["nll"].value == np.inf
+    assert one.chosen == "identity"
+    assert one.split["nll"].removed == 0
     assert np.isfinite(one["temperature"].evaluation["nll"].value)
     assert (tmp_path / "report.html").stat().st_size > 0

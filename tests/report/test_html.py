@@ -77,6 +77,13 @@ def test_table_values_equal_the_evaluation(data, tags):
             assert result.evaluation[name].value in tags.values
 
 
+def test_the_split_of_the_losses_is_shown(data, tags):
+    for part in data.models[0].split.values():
+        assert f"{part.removed:.4f} ± {part.standard_error:.4f}" in tags.text
+        assert f"{part.stays:.4f}" in tags.text
+    assert f"{data.models[0].split['nll'].removed:.4f} ±" in render.markdown(data)
+
+
 def test_figures_hold_the_reports_numbers(data, text):
     embedded = re.search(r'id="figures">(.*?)</script>', text, re.S)[1]
     figures = json.loads(embedded)

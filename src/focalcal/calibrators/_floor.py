@@ -18,7 +18,7 @@ SHARES = (1e-9, 1e-7, 1e-5, 1e-4, 1e-3, 1e-2, 3e-2, 1e-1, 0.3, 1.0, 3.0)
 """K·ε: the floors that are tried, as shares of a uniform distribution."""
 PRIOR = (-2.0, 2.0)
 """Mean and standard deviation of log₁₀(K·ε) before data are seen; no floor counts as −7."""
-ENOUGH = 2**18
+ENOUGH = 2**17
 """Logits that are enough to learn one number."""
 IMPOSSIBLE = 1e4
 """A logit of −∞ is one so far below the largest where no floor was learnt: its softmax is 0."""

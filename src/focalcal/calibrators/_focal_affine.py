@@ -19,8 +19,6 @@ from focalcal._blocks import map_blocks
 
 GAMMA_BOUNDS = (-0.95, 10.0)
 _BLOCK = 2**15  # elements; a dozen float32 temporaries of this size stay in cache
-SMALL = 1e-4
-"""In float32, Ψ of a smaller probability is that probability: the fit moves by less than 1e-4."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,57 +112,6 @@ def _focal_block(s: np.ndarray, gamma: float) -> _Block:
     return _Block(s, p, q, others, log_others, ratio, factor, top, odds)
 
 
-def _fast_gradient(
-    s: np.ndarray, gamma: float, own: np.ndarray, w: np.ndarray
-) -> tuple[float, float, np.ndarray]:
-    """Σ w·NLL of Ψ^γ(softmax s), its derivative by γ (negative), and that by s (K, n).
-
-    The focal map is evaluated where q > SMALL only. s is overwritten; own: flat index of labels.
-    """
-    n = s.shape[1]
-    top = s.argmax(axis=0) * n + np.arange(n)
-    s -= s.ravel()[top]
-    q = np.exp(s)
-    q.ravel()[top] = 0
-    odds = np.maximum(q.sum(axis=0), 1e-30)  # smaller ones would overflow below
-    q.ravel()[top] = 1
-    q *= 1 / (1 + odds)
-    q.ravel()[top] = 1 / (1 + odds)
-    large = np.flatnonzero(q > SMALL)
-    at = large % n
-    q_large, others = q.ravel()[large], 1 - q.ravel()[large]
-    is_top = large == top[at]
-    others[is_top] = (odds / (1 + odds))[at[is_top]]
-    log_q = s.ravel()[large] - np.log1p(odds)[at]
-    ratio = -q_large * log_q / others
-    factor = 1 + gamma * ratio
-    log_others = np.log(others)
-    t = log_q - gamma * log_others - np.log(factor)
-    s.ravel()[large] = t + np.log1p(odds)[at]  # so that s − log(1 + odds) is log Ψ, but for norm
-    shift = np.zeros_like(odds)
-    shift[at[is_top]] = t[is_top]  # the largest: nothing overflows
-    p = q * np.exp(-shift)
-    p.ravel()[large] = np.exp(t - shift[at])
-    total = p.sum(axis=0)
-    loss = -float(w @ (s.ravel()[own] - np.log1p(odds) - shift - np.log(total)))
-    p *= w / total
-    p.ravel()[own] -= w
-    error = p.ravel()[large]
-    by_u = -float(error @ (log_others + ratio / factor))
-    # (1−q)·dt/d log q = 1 − q + γ(q − (r − q)/(1+γr)) is bounded for every q
-    error *= others + gamma * (q_large - (ratio - q_large) / factor)
-    of_top = np.zeros_like(odds)
-    of_top[at[is_top]] = error[is_top]
-    p.ravel()[large] = np.where(is_top, 0, error / others)
-    common = p.sum(axis=0)
-    top_value = of_top - q.ravel()[top] * common
-    common += of_top * ((1 + odds) / odds)
-    q *= common
-    p -= q
-    p.ravel()[top] = top_value
-    return loss, by_u, p
-
-
 class FocalAffine:
     """The penalised NLL as a function of the parameter vector.
 
@@ -221,14 +168,6 @@ class FocalAffine:
         gamma, slope = gamma_of(theta[1])
         full = self.layout.full if full is None else full
 
-        def fast_block(rows: slice) -> list[np.ndarray]:
-            x, w = self.x[:, rows], self.weights[rows]
-            own = self.labels[rows] * len(w) + np.arange(len(w))
-            loss, by_u, change = _fast_gradient(self.scores(theta, rows), gamma, own, w)
-            sums = [np.float64(loss), np.float64(by_u), np.einsum("ij,ij->i", change, x)]
-            sums += [change.sum(axis=1), change @ self.mean[rows]]
-            return [*sums, x @ change.T] if full else sums
-
         def block(rows: slice) -> list[np.ndarray]:
             x, w = self.x[:, rows], self.weights[rows]
             own = self.labels[rows] * len(w) + np.arange(len(w))
@@ -260,7 +199,7 @@ class FocalAffine:
             sums += [change.sum(axis=1), change @ self.mean[rows]]
             return [*sums, x @ change.T] if full else sums
 
-        found = self._map(block if self.x.dtype == np.float64 else fast_block)
+        found = self._map(block)
         parts = [np.sum(p, axis=0, dtype=np.float64) for p in zip(*found)]
         loss, by_u, by_scale, by_bias, by_mean = parts[:5]
         delta = theta[self.layout.groups[0]]

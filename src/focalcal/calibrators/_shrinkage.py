@@ -221,8 +221,9 @@ class ShrunkenFit:
             return loss, gradient[free] * scale
 
         exact = model.x.dtype == np.float64
-        tolerance = (1e-14 if exact else 1e-7) if final else (1e-11 if exact else 3e-6)
-        most = 300 if final or exact else 40  # a choice between strengths needs no last digits
+        # In float32 there are many samples, and noise is far above these shares of the loss.
+        tolerance = (1e-14 if exact else 3e-6) if final else (1e-11 if exact else 1e-4)
+        most = 300 if final or exact else 40
         options = {
             "maxiter": most,
             "maxcor": 10,

@@ -50,20 +50,29 @@ def improvement(
     z = two_columns(to_numpy(check_usable_logits(logits, zeros=True)).astype(np.float64))
     labels = to_numpy(check_labels(y, *z.shape, name="y")).astype(np.int64)
     data = FitData(z, labels, np.ones(len(z)))
-    losses: dict[str, list[np.ndarray]] = {"nll": [], "brier": []}
-    sizes = []
-    for rows, size, both in held_out([Identity(), calibrator], data, folds):
-        own = labels[rows][:, None]
-        log_p = [np.take_along_axis(p, own, axis=1)[:, 0] for p in both]
-        squares = [np.sum(np.exp(p) ** 2, axis=1) for p in both]
-        losses["nll"].append(-np.stack(log_p))
-        losses["brier"].append(np.stack([s - 2 * np.exp(p) + 1 for s, p in zip(squares, log_p)]))
-        sizes.append(size)
-    found = {name: np.concatenate(parts, axis=1) for name, parts in losses.items()}
-    return {name: _split(values, np.concatenate(sizes)) for name, values in found.items()}
+    parts = list(held_out([Identity(), calibrator], data, folds))
+    rows = np.concatenate([part[0] for part in parts])
+    sizes = np.concatenate([part[1] for part in parts])
+    before, after = (np.concatenate(found) for found in zip(*(part[2] for part in parts)))
+    return loss_split(labels[rows], before, after, sizes)
 
 
-def _split(losses: np.ndarray, sizes: np.ndarray) -> Improvement:
-    before, after = (mean_and_error(each, sizes)[0] for each in losses)
-    removed, error = mean_and_error(losses[0] - losses[1], sizes)
-    return Improvement(float(before), float(removed), float(error), float(after))
+def loss_split(
+    labels: np.ndarray, before: np.ndarray, after: np.ndarray, sizes: np.ndarray
+) -> dict[str, Improvement]:
+    """The split of "nll" and "brier" by log p (N, K) before and after; sizes: weights (N,)."""
+    losses = [_losses(log_p, labels) for log_p in (before, after)]
+    return {name: _split(losses[0][name], losses[1][name], sizes) for name in losses[0]}
+
+
+def _losses(log_p: np.ndarray, labels: np.ndarray) -> dict[str, np.ndarray]:
+    p, own = np.exp(log_p), log_p[np.arange(len(labels)), labels]
+    return {"nll": -own, "brier": np.sum(p**2, axis=1) - 2 * np.exp(own) + 1}
+
+
+def _split(before: np.ndarray, after: np.ndarray, sizes: np.ndarray) -> Improvement:
+    with np.errstate(invalid="ignore"):
+        gain = np.where(before == after, 0.0, before - after)  # both may be infinite
+    removed, error = mean_and_error(gain, sizes)
+    value, stays = (float(mean_and_error(each, sizes)[0]) for each in (before, after))
+    return Improvement(value, float(removed), float(error), stays)

@@ -13,9 +13,10 @@ import numpy as np
 from focalcal import bins as _bins
 from focalcal import calibrators, decisions, metrics
 from focalcal._arrays import to_numpy, two_columns
-from focalcal.calibrators import Calibrator, persistence
+from focalcal.calibrators import Calibrator, Improvement, persistence
 from focalcal.calibrators.auto import held_out_losses, mean_and_error
 from focalcal.calibrators.base import FitData
+from focalcal.calibrators.improvement import loss_split
 from focalcal.errors import FitWarning, InputError
 from focalcal.metrics import RiskCoverage, SlicedEvaluation
 from focalcal.metrics.proportion import share_interval
@@ -172,6 +173,7 @@ def _model_report(
         folds=settings.folds,
         before=_view(results["identity"], labels, before),
         after=_view(results[chosen], labels, after),
+        split=_split(labels, before, after),
         landscape=landscape(z, y, settings.bins, fitted.get("focal-temperature")),
         wrong=_wrong_samples(labels, before, after, class_names),
         calibrator=persistence.to_dict(fitted[chosen]),
@@ -242,6 +244,11 @@ def _measure(
         notes=calibrator.diagnostics_.warnings,
     )
     return result, calibrator
+
+
+def _split(labels: np.ndarray, before: np.ndarray, after: np.ndarray) -> dict[str, Improvement]:
+    with np.errstate(divide="ignore", invalid="ignore"):  # a probability of zero has no finite NLL
+        return loss_split(labels, np.log(before), np.log(after), np.ones(len(labels)))
 
 
 def _parameters(calibrator: Calibrator) -> dict[str, float]:

@@ -81,6 +81,7 @@ def _shared(report: ReportData) -> dict[str, Any]:
         "interval": interval,
         "level": f"{100 * report.level:g} %",
         "by_nll": lambda model: sorted(model.methods, key=lambda r: r.evaluation["nll"].value),
+        "split_table": split_table,
         "wrong_table": wrong_table,
     }
 
@@ -177,6 +178,16 @@ def difference_rows(d: ModelDifference) -> list[tuple[str, ...]]:
         values = map(m.number, (found.first, found.second, e.value))
         out.append((m.heading, *values, interval(m, e) or "–", word))
     return out
+
+
+def split_table(model: ModelReport) -> tuple[Sequence[str], list[Sequence[str]]]:
+    """Header and rows: each proper loss, and its parts by the chosen calibrator."""
+    rows: list[Sequence[str]] = []
+    for name, part in model.split.items():
+        m = METRICS[name]
+        removed = f"{m.number(part.removed)} ± {m.number(part.standard_error)}"
+        rows.append((m.heading, m.number(part.value), removed, m.number(part.stays)))
+    return ("test loss", "before", "removed by calibration", "stays"), rows
 
 
 def wrong_table(model: ModelReport) -> tuple[Sequence[str], list[Sequence[Any]]]:

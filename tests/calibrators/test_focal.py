@@ -13,7 +13,7 @@ from focalcal.calibrators import (
     TemperatureScaling,
     make,
 )
-from focalcal.calibrators._focal_nll import NllScores, focal_nll
+from focalcal.calibrators._focal_nll import NllScores, focal_sums
 from focalcal.calibrators._grid import GridLine, Point, TopScores, grid_search
 from focalcal.calibrators._odds import point_log_odds
 from focalcal.calibrators.base import FitData
@@ -184,12 +184,22 @@ def test_gradient_of_the_nll(calibrated_data, gamma):
     # Independent: central differences of scipy's log_softmax route through the map.
     z, y = calibrated_data(60, 5, scale=3.0)
     w = np.random.default_rng(0).random(60)
-    beta, h = 0.8, 1e-5
-    value, by_gamma, by_beta = focal_nll(z, y, w, gamma, beta)
-    f = lambda g, b: nll(z, y, g, 1 / b, w)  # noqa: E731
-    assert value == pytest.approx(f(gamma, beta), rel=1e-12)
-    assert by_gamma == pytest.approx((f(gamma + h, beta) - f(gamma - h, beta)) / (2 * h), abs=1e-7)
-    assert by_beta == pytest.approx((f(gamma, beta + h) - f(gamma, beta - h)) / (2 * h), abs=1e-7)
+    x, h = np.array([np.log1p(gamma), np.log(1.25)]), 1e-5
+    *sums, total = focal_sums(z, y, w, x[None])
+    assert total == pytest.approx(w.sum())
+    f = lambda a, b: w.sum() * nll(z, y, np.expm1(a), np.exp(b), w)  # noqa: E731
+    assert sums[0] == pytest.approx(f(*x), rel=1e-12)
+    for found, step in zip(sums[1:], np.eye(2) * h):
+        assert found == pytest.approx((f(*(x + step)) - f(*(x - step))) / (2 * h), abs=1e-5)
+
+
+def test_gradient_of_the_nll_of_saturated_logits():
+    z, y = np.array([[1e4, -1e4, 0.0], [40.0, 0.0, -5.0], [3.0, 900.0, 0.0]]), np.array([0, 1, 0])
+    x = np.array([[np.log1p(3.0), np.log(2.0)], [np.log1p(-0.5), np.log(0.01)]])
+    found = focal_sums(z, y, None, x)
+    assert np.isfinite(found).all()
+    expected = [3 * nll(z, y, 3.0, 2.0), 3 * nll(z, y, -0.5, 0.01)]
+    assert found[[0, 3]] == pytest.approx(expected, rel=1e-12)
 
 
 def test_nll_from_odds_is_the_nll(calibrated_data):

@@ -1,264 +1,176 @@
-"""NLL of Ψ^γ(softmax(z/T)): with its gradient for a search, or from log-odds for a grid."""
+"""NLL of Ψ^γ(softmax(z/T)): with its gradient for Newton, or from log-odds for a grid."""
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
 
 import array_api_compat
 import numpy as np
-import scipy.optimize
-from threadpoolctl import threadpool_limits
 
 from focalcal._arrays import Array, namespace, to_numpy
 from focalcal.calibrators._grid import GridLine, Pair, TopScores
-from focalcal.calibrators._newton import Optimum, fit_inverse_temperature
+from focalcal.calibrators._newton import Optimum
 from focalcal.calibrators._odds import Point, point_log_odds
 from focalcal.calibrators._rows import map_rows
 from focalcal.calibrators.base import FitData
-from focalcal.calibrators.sums import SampledData, sums_temperature
 
-STARTS = ((0.0, 1.0), (-0.5, 0.7), (3.0, 2.8), (9.0, 3.0), (-0.92, 1.0))
-"""γ and T of the starting points, T relative to that of temperature scaling.
-
-The NLL has a long curved valley in (γ, T) with several low points, and another near γ = −0.92,
-where Ψ raises small confidences and lowers large ones.
-"""
 NLL_SPACING = 0.1
 NLL_EPSILON = 2e-5
 """Error of interpolated losses relative to 1 + NLL."""
-_START_ELEMENTS = 2**20  # starts are compared on this many logits; the best continues on all
-_MAX_STEPS = 20
+START_GAMMAS = 13
+START_TEMPERATURES = np.geomspace(0.25, 6, 200)
+"""The grid from which Newton starts, T relative to the best one without Ψ: the NLL has a long
+curved valley in (γ, T) with several low points."""
+_START_ROWS = 2**13  # of the grid
+_START_ELEMENTS = 2**20  # logits of the first Newton; the best continues on all
+_MAX_STEPS = 50
 _NEAR = 1e-4  # distance of the points behind the Hessian; its relative error is of this size
-_SMALL = 1e-6  # a step this short changes the NLL by less than 1e-12
-
-
-@dataclasses.dataclass(frozen=True)
-class FocalOptimum:
-    """The best γ and T of a gradient search."""
-
-    gamma: float
-    temperature: float
-    loss: float
-    iterations: int
-    converged: bool
-    at_edge: bool
-    kind: str
-
-
-def focal_nll(
-    logits: Array, labels: Array, weights: Array | None, gamma: float, beta: float
-) -> np.ndarray:
-    """Weighted mean NLL of Ψ^γ(softmax(βz)) and its derivatives by γ and β, (3,) float64."""
-    xp = namespace(logits)
-
-    def block(rows: slice) -> np.ndarray:
-        z = xp.astype(logits[rows], xp.float64)
-        index = xp.arange(z.shape[0], device=array_api_compat.device(z))
-        top, own = xp.argmax(z, axis=1), xp.astype(labels[rows], xp.int64)
-        margins = xp.max(z, axis=1, keepdims=True) - z
-        # The other classes, through their odds R against the top class, which do not cancel. In the
-        # matrices the top class has e = q = 0 and adds nothing to the sums.
-        scaled = beta * margins
-        scaled[index, top] = xp.inf
-        nearest = xp.min(scaled, axis=1)
-        e = xp.exp(nearest[:, None] - scaled)
-        scaled[index, top] = 0.0
-        sum_e = xp.sum(e, axis=1)
-        log_r = xp.log(sum_e) - nearest
-        r = xp.exp(log_r)
-        log1p_r = xp.log1p(r)
-        log_c = -nearest - log1p_r
-        q = e * xp.exp(log_c)[:, None]
-        rest = 1 - q
-        log_rest = xp.log(rest)
-        ratio = q * (scaled + log1p_r[:, None]) / rest
-        below = 1 + gamma * ratio
-        weight = e * xp.exp(-gamma * log_rest) / below
-        total = xp.sum(weight, axis=1)
-        # Derivatives of log h by γ and β, where d log q/dβ = mean margin − margin.
-        others_mean = xp.vecdot(e, margins) / sum_e
-        mean = others_mean * xp.exp(log_r - log1p_r)
-        slope = mean[:, None] - margins
-        by_gamma = -log_rest - ratio / below
-        by_beta = slope * (1 + gamma * (q - (ratio - q) / below) / rest)
-        # The same for the top class, whose 1/(1−q) cancels against the mean margin.
-        tiny = r < 1e-8
-        top_ratio = xp.where(tiny, 1 - r / 2, log1p_r / xp.where(tiny, xp.ones_like(r), r))
-        top_below = 1 + gamma * top_ratio
-        top_q, top_log_rest = xp.exp(-log1p_r), log_r - log1p_r
-        top_log_h = -log1p_r - gamma * top_log_rest - xp.log(top_below)
-        top_by_gamma = -top_log_rest - top_ratio / top_below
-        top_by_beta = mean + gamma * others_mean * (top_q - (top_ratio - top_q) / top_below)
-
-        odds = top_log_h - log_c - xp.log(total)
-        small = xp.exp(-xp.abs(odds))
-        others_p = xp.where(odds > 0, small, xp.ones_like(odds)) / (1 + small)
-        is_top = own == top
-        own_log_h = (
-            -scaled[index, own] - log1p_r - gamma * log_rest[index, own] - xp.log(below[index, own])
-        )
-        softplus = xp.log1p(small) + xp.where(odds < 0, -odds, xp.zeros_like(odds))
-        loss = softplus + xp.where(is_top, xp.zeros_like(odds), top_log_h - own_log_h)
-        columns = [loss] + [
-            (1 - others_p) * at_top
-            + others_p * xp.vecdot(weight, d) / total
-            - xp.where(is_top, at_top, d[index, own])
-            for d, at_top in ((by_gamma, top_by_gamma), (by_beta, top_by_beta))
-        ]
-        w = xp.ones_like(loss) if weights is None else xp.astype(weights[rows], xp.float64)
-        return np.asarray([float(xp.sum(w * c)) for c in columns] + [float(xp.sum(w))])
-
-    sums = np.sum(map_rows(block, logits), axis=0)
-    return sums[:3] / sums[3]
-
-
-def gradient_search(data: FitData, gamma_range: tuple[float, float]) -> FocalOptimum:
-    """The best (γ, T) by NLL: L-BFGS in (log(1+γ), log T) from several starts, γ in its range.
-
-    Of large data the starts are compared on a part; Newton goes on with all.
-    """
-    plain = fit_inverse_temperature(data.logits, data.labels, data.weights)
-    if plain.kind != "inner":
-        return _degenerate(plain)
-    everything = (data.logits, data.labels, data.weights)
-    step = data.n * data.n_classes // _START_ELEMENTS
-    if step <= 1:
-        return _best_start(everything, plain.beta, gamma_range)
-    few = tuple(None if a is None else a[::step] for a in everything)
-    start = _best_start(few, plain.beta, gamma_range)
-    with threadpool_limits(1, "blas"):
-        return polish(lambda points: focal_sums(*everything, points), start, gamma_range)
-
-
-def sums_search(
-    data: SampledData, gamma_range: tuple[float, float]
-) -> tuple[FocalOptimum, dict[str, Any]]:
-    """`gradient_search` on the sample, then Newton on sums; and what `sums_temperature` returns."""
-    plain, first = sums_temperature(data)
-    if plain.kind != "inner":
-        return _degenerate(plain), first
-    start = gradient_search(data, gamma_range)
-    if start.kind != "inner":  # the sample is degenerate, the whole is not
-        start = dataclasses.replace(start, gamma=0.0, temperature=1 / plain.beta)
-    total = partial(data.total, focal_sums, weights=None)
-    return polish(lambda points: total(points=points), start, gamma_range), first
-
-
-def _best_start(
-    data: tuple[Any, ...], beta: float, gamma_range: tuple[float, float]
-) -> FocalOptimum:
-    low, high = gamma_range
-    starts = [
-        np.array([np.log1p(min(max(gamma, low), high)), np.log(relative / beta)])
-        for gamma, relative in STARTS
-    ]
-    with threadpool_limits(1, "blas"):  # the blocks already run on all cores
-        found = [_minimise(data, start, gamma_range) for start in starts]
-    best = min(found, key=lambda f: f.fun)
-    iterations = sum(f.nfev for f in found)
-    return _optimum(best.x, best.fun, iterations, best.success, gamma_range)
-
-
-def _optimum(
-    x: np.ndarray, loss: float, iterations: int, converged: bool, gamma_range: tuple[float, float]
-) -> FocalOptimum:
-    low, high = np.log1p(gamma_range)
-    return FocalOptimum(
-        gamma=float(np.clip(np.expm1(x[0]), *gamma_range)),
-        temperature=float(np.exp(x[1])),
-        loss=float(loss),
-        iterations=iterations,
-        converged=bool(converged),
-        at_edge=bool(min(x[0] - low, high - x[0]) < 1e-6),
-        kind="inner",
-    )
-
-
-def _minimise(
-    data: tuple[Any, ...], start: np.ndarray, gamma_range: tuple[float, float]
-) -> scipy.optimize.OptimizeResult:
-    def objective(x: np.ndarray) -> tuple[float, np.ndarray]:
-        logits, labels, weights = data
-        loss, *gradient = focal_sums(logits, labels, weights, x[None])[:3] / logits.shape[0]
-        return loss, np.array(gradient)
-
-    bounds = [tuple(np.log1p(gamma_range)), (start[1] - 7, start[1] + 7)]
-    options = {"maxiter": 200, "ftol": 1e-13, "gtol": 1e-7}
-    return scipy.optimize.minimize(
-        objective, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options
-    )
+_SMALL = 1e-13  # Newton stops where a further step would lower the NLL by less
 
 
 def focal_sums(
     logits: Array, labels: Array, weights: Array | None, points: np.ndarray
 ) -> np.ndarray:
-    """The NLL and its derivatives by x = (log(1+γ), log T) at points (M, 2), times N; and N."""
-    out = []
-    for a, b in points.tolist():
-        gamma, beta = math.expm1(a), math.exp(-b)
-        loss, by_gamma, by_beta = focal_nll(logits, labels, weights, gamma, beta)
-        out += [loss, by_gamma * (1 + gamma), -beta * by_beta]
-    return np.array([*out, 1.0]) * logits.shape[0]
+    """Σ w·NLL and its derivatives by x = (log(1+γ), log T) at points x (M, 2); at the end, Σ w."""
+    xp = namespace(logits)
+
+    def block(rows: slice) -> np.ndarray:
+        z, own = xp.astype(logits[rows], xp.float64), xp.astype(labels[rows], xp.int64)
+        top, margins = xp.argmax(z, axis=1), xp.max(z, axis=1, keepdims=True) - z
+        w = xp.ones_like(z[:, 0]) if weights is None else xp.astype(weights[rows], xp.float64)
+        columns = [c for x in points.tolist() for c in _nll_columns(margins, top, own, *x)]
+        return np.asarray([float(xp.sum(w * c)) for c in columns] + [float(xp.sum(w))])
+
+    return np.sum(map_rows(block, logits), axis=0)
+
+
+def _nll_columns(margins: Array, top: Array, own: Array, a: float, b: float) -> list[Array]:
+    """NLL (n,) and its derivatives by a = log(1+γ) and b = log T, from distances to the top logit.
+
+    The top class is written through R, the odds of the others against it, which do not cancel.
+    """
+    xp = namespace(margins)
+    gamma, beta = math.expm1(a), math.exp(-b)
+    index = xp.arange(margins.shape[0], device=array_api_compat.device(margins))
+    at_top, at_own = (index, top), (index, own)
+    scores = -beta * margins
+    scores[at_top] = -xp.inf
+    nearest = xp.max(scores, axis=1)
+    e = xp.exp(scores - nearest[:, None])
+    sum_e = xp.sum(e, axis=1)
+    log_r = xp.log(sum_e) + nearest
+    r = xp.exp(log_r)
+    log1p_r = xp.log1p(r)
+    scores[at_top] = 0.0
+    log_q = scores - log1p_r[:, None]
+    q = e * xp.exp(nearest - log1p_r)[:, None]
+    rest = 1 - q  # here and below the column of the top class is written separately
+    log_rest = xp.log(rest)
+    log_rest[at_top] = log_r - log1p_r
+    ratio = -q * log_q / rest
+    tiny = r < 1e-8
+    ratio[at_top] = xp.where(tiny, 1 - r / 2, log1p_r / xp.where(tiny, xp.ones_like(r), r))
+    q[at_top] = xp.exp(-log1p_r)
+    below = 1 + gamma * ratio
+    t = log_q - gamma * log_rest
+    h = xp.exp(t - t[at_top][:, None]) / below
+    total = xp.sum(h, axis=1)
+    loss = xp.log(total) + t[at_top] - t[at_own] + xp.log(below[at_own])
+    # d log q/dβ = mean margin − margin; of the top class its 1 − q cancels against the mean.
+    others_mean = xp.vecdot(e, margins) / sum_e
+    slope = (others_mean * xp.exp(log_r - log1p_r))[:, None] - margins
+    steep = slope / rest
+    steep[at_top] = others_mean
+    by_gamma = -log_rest - ratio / below
+    by_beta = slope + gamma * (q - (ratio - q) / below) * steep
+    by_a, by_b = (xp.vecdot(h, d) / total - d[at_own] for d in (by_gamma, by_beta))
+    return [loss, by_a * (1 + gamma), by_b * -beta]
+
+
+def gradient_search(
+    data: FitData,
+    plain: Optimum,
+    gamma_range: tuple[float, float],
+    total: Callable[..., np.ndarray] | None = None,
+) -> Optimum:
+    """The best (γ, T) by NLL: Newton from the low points of a small grid, γ in its range.
+
+    plain: the optimum without Ψ, which is returned if it is not inner; total: `focal_sums` as a
+    function of the points, over all the samples of which `data` are some.
+    """
+    if plain.kind != "inner":
+        return plain
+    few = _thinned(data, data.n * data.n_classes // _START_ELEMENTS)
+    if few.n < data.n and total is None:
+        total = partial(focal_sums, data.logits, data.labels, data.weights)
+    sums = partial(focal_sums, few.logits, few.labels, few.weights)
+    starts = _low_points(_thinned(few, few.n // _START_ROWS), plain.beta, gamma_range)
+    best = min((polish(sums, x, gamma_range) for x in starts), key=lambda found: found.loss)
+    return best if total is None else polish(total, best, gamma_range)
+
+
+def _thinned(data: FitData, step: int) -> FitData:
+    """One in `step` of the samples; all of them if those have no weight."""
+    weights = None if data.weights is None else data.weights[:: max(step, 1)]
+    if step < 2 or (weights is not None and not weights.sum() > 0):
+        return data
+    return FitData(data.logits[::step], data.labels[::step], weights)
+
+
+def _low_points(data: FitData, beta: float, gamma_range: tuple[float, float]) -> Iterator[Optimum]:
+    """The γ of a grid whose best T is better than at the γ on either side."""
+    gammas = tuple(np.expm1(np.linspace(*np.log1p(gamma_range), START_GAMMAS)).tolist())
+    path = GridLine(np.log(START_TEMPERATURES / beta), lambda x: Point(math.exp(x), gammas))
+    losses = NllScores(data).along(path, spacing=0.2)
+    least = np.pad(losses.min(axis=0), 1, constant_values=np.inf)
+    for j in np.flatnonzero((least[1:-1] <= least[:-2]) & (least[1:-1] <= least[2:])):
+        t = START_TEMPERATURES[losses[:, j].argmin()]
+        yield Optimum(beta / t, float(least[j + 1]), 0, False, gamma=gammas[j])
 
 
 def polish(
-    sums: Callable[[np.ndarray], np.ndarray],
-    start: FocalOptimum,
-    gamma_range: tuple[float, float],
-) -> FocalOptimum:
-    """Newton from a start that is nearly right; `sums(points)` as `focal_sums`.
+    sums: Callable[..., np.ndarray], start: Optimum, gamma_range: tuple[float, float]
+) -> Optimum:
+    """Newton for x = (log(1+γ), log T) from a start; sums(points=x): as `focal_sums`.
 
     One pass evaluates the gradient at three near points, which is a Hessian by differences: a pass
     costs reading, and near points share it.
     """
     low, high = np.log1p(gamma_range)
-    x = np.array([np.log1p(start.gamma), np.log(start.temperature)])
-    x[0] = np.clip(x[0], low, high)
+    x = np.array([np.clip(np.log1p(start.gamma), low, high), -np.log(start.beta)])
     loss, previous, converged = np.inf, x, False
     for _steps in range(1, _MAX_STEPS + 1):
-        points = x + _NEAR * np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
-        found = sums(points)
+        found = sums(points=x + _NEAR * np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]]))
         values = (found[:-1] / found[-1]).reshape(3, 3)
         if values[0, 0] > loss + 1e-12:  # too far: back halfway to the last good point
             x = (x + previous) / 2
             continue
         loss, previous, gradient = values[0, 0], x, values[0, 1:]
         hessian = (values[1:, 1:] - gradient) / _NEAR
-        step = _newton_step(x, gradient, (hessian + hessian.T) / 2, low, high)
+        step = _newton_step(gradient, (hessian + hessian.T) / 2, low - x[0], high - x[0])
+        converged = bool(-gradient @ step <= _SMALL)
         x = x + step
-        converged = bool(np.abs(step).max() <= _SMALL)
         if converged:
             break
-    return _optimum(x, loss, _steps, converged, gamma_range)
+    kind = "gamma" if min(x[0] - low, high - x[0]) < 1e-6 else "inner"
+    gamma = float(np.clip(np.expm1(x[0]), *gamma_range))
+    return Optimum(float(np.exp(-x[1])), float(loss), _steps, converged, kind, gamma)
 
 
 def _newton_step(
-    x: np.ndarray, gradient: np.ndarray, hessian: np.ndarray, low: float, high: float
+    gradient: np.ndarray, hessian: np.ndarray, lowest: float, highest: float
 ) -> np.ndarray:
-    """The minimum of the quadratic model with γ in its range; steps are at most 1 in each."""
+    """The minimum of the quadratic model; the first step is bounded, and both are at most 1."""
     # The valley can be flat to rounding: eigenvalues are kept positive.
     values, vectors = np.linalg.eigh(hessian)
-    values = np.maximum(np.abs(values), 1e-9)
-    free = -vectors @ (vectors.T @ gradient / values)
-    lower = np.array([max(low - x[0], -1.0), -1.0])
-    upper = np.maximum([min(high - x[0], 1.0), 1.0], lower + 1e-300)
-    if ((lower <= free) & (free <= upper)).all():
-        return free
-    root = np.sqrt(values)[:, None] * vectors.T
-    target = -(vectors.T @ gradient) / np.sqrt(values)
-    return scipy.optimize.lsq_linear(root, target, (lower, upper), method="bvls").x
-
-
-def _degenerate(plain: Optimum) -> FocalOptimum:
-    """The optimum of temperature scaling, with γ = 0, where it has no inner optimum."""
-    temperature = 1.0 / plain.beta if plain.beta > 0 else float("inf")
-    return FocalOptimum(
-        0.0, temperature, plain.loss, plain.iterations, True, plain.kind != "flat", plain.kind
-    )
+    positive = (vectors * np.maximum(np.abs(values), 1e-9)) @ vectors.T
+    step = -np.linalg.solve(positive, gradient)
+    if not lowest <= step[0] <= highest:
+        step[0] = np.clip(step[0], lowest, highest)
+        step[1] = -(gradient[1] + positive[1, 0] * step[0]) / positive[1, 1]
+    return step / max(1.0, float(np.abs(step).max()))
 
 
 class NllScores(TopScores):
@@ -276,9 +188,13 @@ class NllScores(TopScores):
     def plausible(self, gammas: tuple[float, ...], temperatures: np.ndarray) -> np.ndarray:
         return np.ones(len(temperatures), bool)
 
+    def along(self, path: GridLine, spacing: float = NLL_SPACING) -> np.ndarray:
+        """NLL at the positions of a path, (positions, γ's), interpolated between nodes."""
+        nodes, matrix = path.nodes(spacing)
+        return matrix @ self._at(nodes)
+
     def candidates(self, path: GridLine, pairs: list[list[Pair]]) -> list[Pair]:
-        nodes, matrix = path.nodes(NLL_SPACING)
-        losses = matrix @ self._at(nodes)
+        losses = self.along(path)
         slack = NLL_EPSILON * (1 + np.abs(losses))
         possible = losses - slack <= np.min(losses + slack)
         return [pairs[i][j] for i, j in np.argwhere(possible.T)]

@@ -46,13 +46,21 @@ class Moments:
 
 @dataclasses.dataclass(frozen=True)
 class Optimum:
-    """β = 1/T with the loss there; `kind` is inner, chance (β = 0), separable or flat."""
+    """β = 1/T, the γ of Ψ after it, and the loss there.
+
+    kind: inner, chance (β = 0), separable, flat, or gamma where γ is at the end of its range.
+    """
 
     beta: float
     loss: float
     iterations: int
     converged: bool
     kind: str = "inner"
+    gamma: float = 0.0
+
+    @property
+    def temperature(self) -> float:
+        return 1.0 / self.beta if self.beta > 0 else math.inf
 
 
 def moments(logits: Array, labels: Array, weights: Array | None, beta: float) -> Moments:

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 
 from focalcal._arrays import Array, log_softmax
 from focalcal._checks import check_gamma
-from focalcal.calibrators._focal_nll import FocalOptimum, NllScores, gradient_search, sums_search
-from focalcal.calibrators._grid import TopScores, grid_search, line_search
+from focalcal.calibrators._focal_nll import NllScores, focal_sums, gradient_search
+from focalcal.calibrators._grid import Best, TopScores, grid_search, line_search
 from focalcal.calibrators._grid_sums import sums_grid
+from focalcal.calibrators._newton import fit_inverse_temperature
 from focalcal.calibrators.base import Calibrator, FitData, map_nll, softmax_nll
-from focalcal.calibrators.sums import SampledData
+from focalcal.calibrators.sums import SampledData, sums_temperature
 from focalcal.calibrators.temperature import (
     check_objective,
     check_temperature,
     check_temperatures,
-    degenerate_notes,
+    nll_outcome,
     scaled,
 )
 from focalcal.errors import InputError
@@ -150,17 +152,17 @@ class FocalTemperatureScaling(Calibrator):
     def _fit(self, data: FitData) -> dict[str, Any]:
         search = self._search()
         if search == "gradient":
-            return self._nll_outcome(gradient_search(data, self.gamma_range))
+            plain = fit_inverse_temperature(data.logits, data.labels, data.weights)
+            best = gradient_search(data, plain, self.gamma_range)
+            self.gamma_, self.temperature_ = best.gamma, best.temperature
+            return nll_outcome(best)
         if self.objective == "nll":
             scores: TopScores = NllScores(data)
         else:
             scores = TopScores(data, self.objective, self.bins)
-        gammas = self._gammas()
-        temperatures = check_temperatures(self.temperatures, TEMPERATURES)
+        grid = self._grid()
         find = grid_search if search == "grid" else line_search
-        best = find(scores, gammas, temperatures)
-        self.gamma_, self.temperature_ = best.gamma, best.temperature
-        outcome = best.outcome(self.objective, gammas=gammas, temperatures=temperatures)
+        outcome = self._keep(find(scores, **grid), grid)
         if self.objective != "nll":
             outcome["before"] = scores.measured(log_softmax)
             outcome["after"] = scores.measured(self._log_proba)
@@ -169,39 +171,30 @@ class FocalTemperatureScaling(Calibrator):
     def _search(self) -> str:
         return self.search or ("gradient" if self.objective == "nll" else "grid")
 
+    def _grid(self) -> dict[str, np.ndarray]:
+        temperatures = check_temperatures(self.temperatures, TEMPERATURES)
+        return {"gammas": self._gammas(), "temperatures": temperatures}
+
+    def _keep(self, best: Best, grid: dict[str, np.ndarray]) -> dict[str, Any]:
+        self.gamma_, self.temperature_ = best.gamma, best.temperature
+        return best.outcome(self.objective, **grid)
+
     def _fit_sums(self, data: SampledData) -> dict[str, Any]:
         search = self._search()
         if search == "gradient":
-            best, first = sums_search(data, self.gamma_range)
-            return self._nll_outcome(best) | first
+            plain, first = sums_temperature(data)
+            total = partial(data.total, focal_sums, weights=None)
+            best = gradient_search(data, plain, self.gamma_range, total)
+            self.gamma_, self.temperature_ = best.gamma, best.temperature
+            return nll_outcome(best) | first
         if search == "line" or self.objective == "nll":
             raise InputError(
                 "expected the search 'grid' by ECE, or 'gradient' by NLL, for a fit at scale, got "
                 f"search={self.search!r}, objective={self.objective!r}"
             )
-        gammas = self._gammas()
-        temperatures = check_temperatures(self.temperatures, TEMPERATURES)
-        found, first = sums_grid(data, self.objective, self.bins, gammas, temperatures)
-        self.gamma_, self.temperature_ = found.gamma, found.temperature
-        return found.outcome(self.objective, gammas=gammas, temperatures=temperatures) | first
-
-    def _nll_outcome(self, best: FocalOptimum) -> dict[str, Any]:
-        self.gamma_, self.temperature_ = best.gamma, best.temperature
-        warnings = degenerate_notes(best.kind, best.temperature)
-        if best.kind == "inner" and best.at_edge:
-            warnings.append(
-                f"gamma ran to the end of its range, {best.gamma:g}; the fit is valid but gamma "
-                "is not meaningful: widen gamma_range, or use temperature scaling"
-            )
-        if not best.converged:
-            warnings.append(f"the search did not converge in {best.iterations} evaluations")
-        return {
-            "after": best.loss,
-            "iterations": best.iterations,
-            "converged": best.converged,
-            "at_edge": best.at_edge,
-            "warnings": tuple(warnings),
-        }
+        grid = self._grid()
+        found, first = sums_grid(data, self.objective, self.bins, **grid)
+        return self._keep(found, grid) | first
 
     def _log_proba(self, logits: Array) -> Array:
         return focal_log_map(scaled(logits, self.temperature_), self.gamma_)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -71,9 +70,9 @@ class TemperatureScaling(Calibrator):
 
     def _fit(self, data: FitData) -> dict[str, Any]:
         if self.objective == "nll":
-            return self._nll_outcome(
-                fit_inverse_temperature(data.logits, data.labels, data.weights)
-            )
+            best = fit_inverse_temperature(data.logits, data.labels, data.weights)
+            self.temperature_ = best.temperature
+            return nll_outcome(best)
         temperatures = check_temperatures(self.temperatures, TEMPERATURES)
         scores = TopScores(data, self.objective, self.bins)
         best = grid_search(scores, (0.0,), temperatures)
@@ -87,31 +86,33 @@ class TemperatureScaling(Calibrator):
     def _fit_sums(self, data: SampledData) -> dict[str, Any]:
         if self.objective == "nll":
             best, first = sums_temperature(data)
-            return self._nll_outcome(best) | first
+            self.temperature_ = best.temperature
+            return nll_outcome(best) | first
         temperatures = check_temperatures(self.temperatures, TEMPERATURES)
         found, first = sums_grid(data, self.objective, self.bins, np.zeros(1), temperatures)
         self.temperature_ = found.temperature
         return found.outcome(self.objective, temperatures=temperatures) | first
 
-    def _nll_outcome(self, best: Optimum) -> dict[str, Any]:
-        self.temperature_ = 1.0 / best.beta if best.beta > 0 else math.inf
-        warnings = degenerate_notes(best.kind, self.temperature_)
-        if not best.converged:
-            warnings.append(f"the search for T did not converge in {best.iterations} passes")
-        return {
-            "after": best.loss,
-            "iterations": best.iterations,
-            "converged": best.converged,
-            "at_edge": best.kind in ("chance", "separable"),
-            "warnings": tuple(warnings),
-        }
-
     def _log_proba(self, logits: Array) -> Array:
         return log_softmax(scaled(logits, self.temperature_))
 
 
-def degenerate_notes(kind: str, temperature: float) -> list[str]:
-    """What to say when the best temperature is at an end of its range, or any is as good."""
+def nll_outcome(best: Optimum) -> dict[str, Any]:
+    """Fields for `Diagnostics` of an optimum by NLL."""
+    warnings = degenerate_notes(best.kind, best.temperature, best.gamma)
+    if not best.converged:
+        warnings.append(f"the search did not converge in {best.iterations} passes")
+    return {
+        "after": best.loss,
+        "iterations": best.iterations,
+        "converged": best.converged,
+        "at_edge": best.kind in ("chance", "separable", "gamma"),
+        "warnings": tuple(warnings),
+    }
+
+
+def degenerate_notes(kind: str, temperature: float, gamma: float = 0.0) -> list[str]:
+    """What to say when the optimum is at an end of its range, or any temperature is as good."""
     notes = {
         "chance": "the logits are worse than chance on the calibration data, so the best "
         "temperature is infinite and every prediction is uniform; check the labels",
@@ -119,6 +120,8 @@ def degenerate_notes(kind: str, temperature: float) -> list[str]:
         f"is always better; stopped at T = {temperature:.3g}, use more data",
         "flat": "all logits of each sample are equal, so every temperature gives the same "
         "probabilities; kept T = 1",
+        "gamma": f"gamma ran to the end of its range, {gamma:g}; the fit is valid but gamma "
+        "is not meaningful: widen gamma_range, or use temperature scaling",
     }
     return [notes[kind]] if kind in notes else []
 

@@ -25,35 +25,23 @@ def resolve_loss(loss: LossLike) -> Callable[[Tensor, Tensor], Tensor]:
     return loss
 
 
-def per_sample(loss: Callable, logits: Tensor, target: Tensor) -> Tensor:
-    """The loss of each sample (N,)."""
-    values = loss(logits, target)
-    if values.shape != target.shape[:1]:
+def per_sample(values: Tensor, target: Tensor) -> Tensor:
+    """The loss of each sample (N,), with dense targets the sum over its positions."""
+    if values.ndim == 0 or len(values) != len(target):
         raise InputError(
-            f"expected a loss with one value per sample ({len(target)},), "
-            f"got {tuple(values.shape)}; build it with reduction='none'"
+            f"expected a loss with one value per sample ({len(target)},), which norms and batches "
+            f"that carry weights need, got {tuple(values.shape)}; build it with reduction='none'"
         )
-    return values
+    return values.reshape(len(target), -1).sum(1)
 
 
 def weighted_loss(loss: Callable, logits: Tensor, target: Tensor, weight: Tensor | None) -> Tensor:
-    """Σ_i w_i ℓ_i over the batch; a scalar loss is taken as the mean of its batch."""
-    value = loss(logits, target)
-    if value.ndim == 0 and weight is None:
-        return value * len(target)
-    if value.ndim == 0:
-        raise InputError(
-            "expected a loss with one value per sample, since the batches carry weights, got "
-            "a scalar; build the loss with reduction='none'"
-        )
-    if value.shape[0] != len(target):
-        raise InputError(
-            f"expected a scalar loss or one value per sample ({len(target)},), "
-            f"got {tuple(value.shape)}"
-        )
-    # Dense targets give one value per position: a sample's loss is their sum.
-    value = value.reshape(len(target), -1).sum(1)
-    return value.sum() if weight is None else (weight.to(value.dtype) * value).sum()
+    """Σ_i w_i ℓ_i over the batch; without weights a scalar loss is the mean of its batch."""
+    values = loss(logits, target)
+    if weight is None and values.ndim == 0:
+        return values * len(target)
+    values = per_sample(values, target)
+    return values.sum() if weight is None else (weight.to(values.dtype) * values).sum()
 
 
 def read_batches(batches: Iterable, device: torch.device) -> Iterator[Batch]:

@@ -100,6 +100,8 @@ class FisherOperator(GGNOperator):
             return super()._curve(outputs, target, weight, tangents)
         z = outputs.detach().requires_grad_()
         # ∇ℓ_i = J_iᵀ δ_i, so the matrix between the Jacobians is w_i δ_i δ_iᵀ.
-        (delta,) = torch.autograd.grad(per_sample(self.loss, z, target).sum(), z)
-        scale = 1.0 if weight is None else weight.to(z.dtype)
-        return [((delta * t).sum(1) * scale)[:, None] * delta for t in tangents]
+        (delta,) = torch.autograd.grad(per_sample(self.loss(z, target), target).sum(), z)
+        delta = delta.flatten(1)
+        right = delta if weight is None else weight.to(z.dtype)[:, None] * delta
+        products = [(delta * t.flatten(1)).sum(1, keepdim=True) * right for t in tangents]
+        return [product.view_as(z) for product in products]

@@ -17,7 +17,6 @@ from torch import Tensor
 
 from focalcal._checks import check_gamma
 from focalcal.errors import InputError
-from focalcal.maps.focal import gradient_factor, loss_ratio
 
 
 def focal_logit_hessian(logits: Tensor, target: Tensor, gamma: float) -> Tensor:
@@ -68,10 +67,10 @@ def binary_logit_curvature(p: Tensor, gamma: float) -> Tensor:
 
     Reference: GEO Eq. 28, corrected.
     """
-    gamma = check_gamma(gamma)
     p = torch.as_tensor(p, dtype=torch.float64)
     if not bool(((p > 0) & (p < 1)).all()):
         raise InputError("expected probabilities strictly between 0 and 1")
-    r = loss_ratio(p)
-    factor = gradient_factor(p, gamma)
-    return factor * p * (1 - p) + gamma * (1 - p) ** (gamma + 1) * (2 * p + gamma * p * r - r)
+    s = torch.logit(p).reshape(-1)
+    logits = torch.stack([s, torch.zeros_like(s)], 1)
+    hessians = focal_logit_hessian(logits, torch.zeros_like(s, dtype=torch.int64), gamma)
+    return hessians[:, 0, 0].reshape(p.shape)

@@ -71,22 +71,18 @@ def last_layer_gradient_norms(model: nn.Module, loss: LossLike, batches: Iterabl
     layer = linear[-1]
     loss = resolve_loss(loss)
     calls: list[tuple[Tensor, Tensor]] = []
-    handle = layer.register_forward_hook(lambda _, inputs, out: calls.append((inputs[0], out)))
+    hook = layer.register_forward_hook(lambda _, inputs, out: calls.append((inputs[0], out)))
     norms = []
-    try:
-        with evaluating(model, layer.parameters()):
-            for inputs, target, _ in read_batches(batches, _device(model)):
-                calls.clear()
-                value = per_sample(loss, model(inputs), target).sum()
-                deltas = torch.autograd.grad(value, [out for _, out in calls])
-                # A layer that is called more than once, or on many positions, adds up its terms.
-                delta = _positions(deltas, len(target))
-                hidden = _positions([h for h, _ in calls], len(target))
-                inner = hidden @ hidden.mT + float(layer.bias is not None)
-                squares = ((delta @ delta.mT) * inner).sum((1, 2))
-                norms.append(squares.clamp_min(0).sqrt())
-    finally:
-        handle.remove()
+    with hook, evaluating(model, layer.parameters()):
+        for inputs, target, _ in read_batches(batches, _device(model)):
+            calls.clear()
+            value = per_sample(loss(model(inputs), target), target).sum()
+            deltas = torch.autograd.grad(value, [out for _, out in calls])
+            # A layer that is called more than once, or on many positions, adds up its terms.
+            delta = _positions(deltas, len(target))
+            hidden = _positions([h for h, _ in calls], len(target))
+            inner = hidden @ hidden.mT + float(layer.bias is not None)
+            norms.append(((delta @ delta.mT) * inner).sum((1, 2)).clamp_min(0).sqrt())
     return torch.cat(norms)
 
 
@@ -144,7 +140,8 @@ def input_gradient_norms(model: nn.Module, loss: LossLike, batches: Iterable) ->
                 raise InputError(f"expected floating point inputs, got {inputs.dtype}")
             x = inputs.detach().requires_grad_()
             # In eval mode samples do not mix, so the sum's gradient holds one row per sample.
-            (gradient,) = torch.autograd.grad(per_sample(loss, model(x), target).sum(), x)
+            value = per_sample(loss(model(x), target), target).sum()
+            (gradient,) = torch.autograd.grad(value, x)
             norms.append(gradient.double().flatten(1).norm(dim=1))
     return torch.cat(norms)
 

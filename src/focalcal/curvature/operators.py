@@ -25,6 +25,7 @@ from focalcal.curvature._batches import (
 )
 from focalcal.curvature._second_order import cheap_second_order
 from focalcal.errors import InputError
+from focalcal.losses.curvature import hessian_products
 
 Reduce = Callable[[Tensor], Tensor]
 """Sums a float64 tensor over all processes and returns the sum."""
@@ -190,12 +191,4 @@ class HessianOperator(BatchOperator):
         thetas = list(self.parameters.values())
         with cheap_second_order():
             value = weighted_loss(self.loss, self.model(inputs), target, weight)
-        gradients = torch.autograd.grad(value, thetas, create_graph=True, allow_unused=True)
-        # A gradient without a graph is constant in θ and has no second derivative.
-        curved = [i for i, g in enumerate(gradients) if g is not None and g.requires_grad]
-        outputs = [gradients[i] for i in curved]
-        for probe in probes if curved else ():
-            vectors = [probe[i] for i in curved]
-            yield torch.autograd.grad(
-                outputs, thetas, vectors, retain_graph=True, allow_unused=True
-            )
+        return hessian_products(value, thetas, probes)

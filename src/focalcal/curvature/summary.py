@@ -6,6 +6,8 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
+from torch import Tensor
+
 from focalcal.curvature.density import SpectralDensity, spectral_density
 from focalcal.curvature.lanczos import Eigenvalues, top_eigenvalues
 from focalcal.curvature.operators import BatchOperator
@@ -29,20 +31,13 @@ class CurvatureSummary:
         if self.trace is not None:
             low, high = self.trace.interval()
             record["trace"] = dataclasses.asdict(self.trace) | {"low": low, "high": high}
-        for name, found in (("top", self.top), ("bottom", self.bottom)):
+        for name, found in (("top", self.top), ("bottom", self.bottom), ("density", self.density)):
             if found is not None:
                 record[name] = {
-                    "values": found.values.tolist(),
-                    "residuals": found.residuals.tolist(),
-                    "products": found.products,
-                    "converged": found.converged,
+                    key: value.tolist() if isinstance(value, Tensor) else value
+                    for key, value in vars(found).items()
+                    if key != "vectors"
                 }
-        if self.density is not None:
-            record["density"] = {
-                "nodes": self.density.nodes.tolist(),
-                "weights": self.density.weights.tolist(),
-                "n": self.density.n,
-            }
         return record
 
 

@@ -150,24 +150,6 @@ class Problem:
         return self.reduce(self.pointwise(lambda ce: focal_value(ce, gamma)), reduction)
 
 
-def reference_gradient(
-    logits: Tensor,
-    labels: Tensor,
-    grad: Tensor,
-    gamma: Gamma,
-    weight: Tensor | None,
-    ignore_index: int,
-    smoothing: float,
-    reduction: str,
-) -> Tensor:
-    """grad · d(focal loss)/d(logits), differentiable in both: the slow way of a backward pass."""
-    again = torch.is_grad_enabled()
-    problem = Problem(logits, labels, None, weight, ignore_index, smoothing, batched=True)
-    with torch.enable_grad():
-        value = problem.focal(gamma, reduction)
-    return torch.autograd.grad(value, logits, grad, create_graph=again)[0]
-
-
 def make_problem(
     logits: Tensor,
     target: Tensor,

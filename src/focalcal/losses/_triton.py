@@ -18,7 +18,7 @@ from torch import Tensor
 from focalcal.losses import _kernels
 from focalcal.losses._kernels import Tile, backward_tile, forward_tile, reduce_steps
 from focalcal.losses._pointwise import Gamma, wants_plain_backward
-from focalcal.losses._problem import reference_gradient
+from focalcal.losses._problem import Problem
 
 
 class Settings(NamedTuple):
@@ -83,7 +83,12 @@ class FusedFocal(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         logits, target, scratch = ctx.saved_tensors
         if wants_plain_backward(grad):
-            return reference_gradient(logits, target, grad, *ctx.settings), None, None
+            gamma, *options, reduction = ctx.settings
+            again = torch.is_grad_enabled()
+            with torch.enable_grad():
+                problem = Problem(logits, target, None, *options, batched=True)
+                value = problem.focal(gamma, reduction)
+            return *torch.autograd.grad(value, logits, grad, create_graph=again), None, None
         return launch_backward(logits, target, scratch, grad, ctx.settings), None, None
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from typing import ClassVar
 
 import torch
@@ -114,21 +114,36 @@ def curvature_penalty(
     thetas = [p for p in parameters if p.requires_grad]
     if not thetas:
         raise InputError("expected at least one parameter that requires a gradient, got none")
-    gradients = torch.autograd.grad(loss_value, thetas, create_graph=True, allow_unused=True)
-    # A gradient without a graph is constant in θ: the loss is at most linear there.
-    curved = [(p, g) for p, g in zip(thetas, gradients) if g is not None and g.requires_grad]
-    if not curved:
-        return loss_value.new_zeros(()) + 0.0 * loss_value.reshape(())
-    used, gradients = zip(*curved)
-    total = loss_value.new_zeros(())
-    for _ in range(probes):
-        vs = [rademacher(p, generator) for p in used]
-        products = torch.autograd.grad(
-            gradients, used, vs, create_graph=True, allow_unused=True, materialize_grads=True
-        )
+    total = 0.0 * loss_value.reshape(())  # with a graph also where there is no curvature
+    signs = [[rademacher(p, generator) for p in thetas] for _ in range(probes)]
+    for vs, products in zip(signs, hessian_products(loss_value, thetas, signs, create_graph=True)):
         for v, product in zip(vs, products):
-            total = total + (v * product).sum().to(total.dtype)
+            if product is not None:
+                total = total + (v * product).sum().to(total.dtype)
     return total / probes
+
+
+def hessian_products(
+    value: Tensor, thetas: Sequence[Tensor], probes: Iterable, *, create_graph: bool = False
+) -> Iterator[Sequence[Tensor | None]]:
+    """For each probe, one tensor per θ, the Hessian's product with it by θ, None where it is 0.
+
+    All probes share one recorded gradient; a loss without curvature yields nothing.
+    """
+    gradients = torch.autograd.grad(value, thetas, create_graph=True, allow_unused=True)
+    # A gradient without a graph is constant in θ and has no second derivative.
+    curved = [i for i, g in enumerate(gradients) if g is not None and g.requires_grad]
+    outputs = [gradients[i] for i in curved]
+    for probe in probes if curved else ():
+        vectors = [probe[i] for i in curved]
+        yield torch.autograd.grad(
+            outputs,
+            thetas,
+            vectors,
+            retain_graph=True,
+            create_graph=create_graph,
+            allow_unused=True,
+        )
 
 
 def rademacher(like: Tensor, generator: torch.Generator | None = None) -> Tensor:

@@ -84,21 +84,6 @@ def linear_focal_loss(
 
     Second derivatives are not available: take `focal_loss` of the logits for those.
     """
-    if torch.compiler.is_compiling():  # it launches kernels and fills buffers: a graph break
-        return torch.compiler.disable(linear_focal_loss)(
-            x,
-            weight,
-            target,
-            gamma,
-            bias=bias,
-            class_weight=class_weight,
-            token_weight=token_weight,
-            ignore_index=ignore_index,
-            label_smoothing=label_smoothing,
-            reduction=reduction,
-            accumulate=accumulate,
-            chunk_bytes=chunk_bytes,
-        )
     check_reduction(reduction)
     if torch.is_autocast_enabled(x.device.type):
         x = x.to(torch.get_autocast_dtype(x.device.type))
@@ -134,7 +119,10 @@ def linear_focal_loss(
         max(ROWS, chunk_bytes // (rows.element_size() * max(1, len(weight))) // ROWS * ROWS),
         torch.is_grad_enabled(),
     )
-    value = _LinearFocal.apply(rows, weight, bias, token_weight, settings)
+    apply = _LinearFocal.apply
+    if torch.compiler.is_compiling():  # it launches kernels and fills buffers: a graph break
+        apply = torch.compiler.disable(apply)
+    value = apply(rows, weight, bias, token_weight, settings)
     return value.reshape(target.shape) if reduction == "none" else value
 
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 from scipy.optimize import brentq
-from scipy.special import lambertw
 
 from focalcal._arrays import Array, as_float, like, to_numpy
 from focalcal._checks import check_gamma
@@ -39,8 +38,9 @@ def gamma_for_probability(p0: Any) -> Array:
     ratio = p / (1 - p)
     r = -ratio * np.log(p)
     # ln(1−p) + r cancels near ½; written in 1 − 2p every term is small there
-    margin = np.log1p(twice) - ratio * np.log1p(-twice) - 2 * twice / (1 + twice) * np.log(2)
-    x = _inverse_log_deficit(margin / r, keep=-np.log1p(-p) / r)
+    margin = np.log1p(twice) - ratio * np.log(2 * p) - 2 * twice / (1 + twice) * np.log(2)
+    keep = -np.log1p(-p) / r
+    x = _inverse_log_deficit(np.where(p > 0.25, margin / r, 1 - keep), keep)
     return like(np.where(half, 0.0, x / r), given)
 
 
@@ -108,13 +108,12 @@ def confidence_change_region(gamma: float, n_classes: int) -> ConfidenceChangeRe
 
 
 def _inverse_log_deficit(t: np.ndarray, keep: np.ndarray) -> np.ndarray:
-    """x > 0 with 1 − log1p(x)/x = t in (0, 1): Lambert W₋₁, polished by Newton; keep = 1 − t."""
-    small = t < 1e-3
-    branch = lambertw(-np.where(small, 0.5, keep) * np.exp(-np.where(small, 0.5, keep)), -1).real
-    x = np.where(small, 2 * t * (1 + 4 * t / 3), -1 - branch / keep)
-    for _ in range(4):
-        value = log_deficit(x)
-        excess = np.where(t < 0.5, value - t, keep - np.log1p(x) / x)
-        # d/dx (1 − log1p(x)/x) = [log1p(x)/x − 1/(1+x)]/x, of which the first is 1 − value
-        x = x - excess * x / (x / (1 + x) - value)
+    """x > 0 with 1 − log1p(x)/x = t in (0, 1); keep = 1 − t.
+
+    Newton on the concave log1p(x) − keep·x, from above the root: log1p(x) ≤ x/√(1+x).
+    """
+    x = t * (1 + keep) / keep**2
+    for _ in range(10):
+        excess = np.where(t < 0.5, log_deficit(x) - t, keep - np.log1p(x) / x)
+        x = x - excess * x / (x / (1 + x) - t)
     return x

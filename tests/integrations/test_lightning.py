@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import warnings
 
 import numpy as np
 import pytest
@@ -16,7 +15,6 @@ from focalcal.calibrators import FocalTemperatureScaling, load  # noqa: E402
 from focalcal.errors import InputError  # noqa: E402
 from focalcal.integrations.lightning import (  # noqa: E402
     CalibrationCallback,
-    gathered,
     logits_and_labels,
 )
 
@@ -101,20 +99,3 @@ def test_outputs_without_logits_are_refused():
         logits_and_labels(torch.zeros(3), None)
     batch = (None, "labels")
     assert logits_and_labels({"logits": "z"}, batch) == ("z", "labels")
-
-
-def test_processes_share_their_rows(tmp_path):
-    if not torch.distributed.is_available():
-        pytest.skip("this torch has no distributed part")
-    z, y = torch.randn(4, 2), torch.arange(4)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        torch.distributed.init_process_group(
-            "gloo", init_method=f"file://{tmp_path}/rendezvous", rank=0, world_size=1
-        )
-        try:
-            rows, labels = gathered(z, y)
-        finally:
-            torch.distributed.destroy_process_group()
-    assert torch.equal(rows, z)
-    assert torch.equal(labels, y)

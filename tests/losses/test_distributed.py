@@ -9,7 +9,7 @@ from torch import nn
 from torch.multiprocessing import spawn
 
 from focalcal.losses import AdaFocalLoss, MMCELoss, make_loss
-from focalcal.losses._distributed import gather_rows
+from focalcal.losses.distributed import gather_rows
 
 NAMES = ["ce", "fl-3", "fla-53", "brier", "mmce-sync", "adafocal"]
 

@@ -27,7 +27,9 @@ def test_check_values(p0, gamma):
     assert float(gamma_for_probability(p0)) == pytest.approx(gamma, abs=5e-4)
 
 
-@pytest.mark.parametrize("p0", [1e-30, 1e-6, 0.01, 0.2, 0.3, 0.49, 0.5 - 1e-5, 0.5 - 1e-9, 0.5 - 1e-13])
+@pytest.mark.parametrize(
+    "p0", [1e-30, 1e-6, 0.01, 0.2, 0.3, 0.49, 0.5 - 1e-5, 0.5 - 1e-9, 0.5 - 1e-13]
+)
 def test_equals_a_500_digit_root(p0):
     """The oracle finds the root of ln g at 500 digits from the printed formula of g."""
     with mpmath.workdps(500):

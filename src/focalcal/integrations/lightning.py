@@ -14,6 +14,7 @@ from focalcal.calibrators import Calibrator, TemperatureScaling
 from focalcal.errors import InputError, MissingExtraError
 from focalcal.integrations.segmentation import IGNORE_INDEX, pixels
 from focalcal.integrations.tracking import METRICS, reliability_figure
+from focalcal.losses.distributed import gather_rows
 from focalcal.metrics import CalibrationStats
 
 try:
@@ -92,7 +93,7 @@ class CalibrationCallback(Callback):
     def on_validation_epoch_end(self, trainer: Any, pl_module: Any) -> None:
         if trainer.sanity_checking or not self._batches:
             return
-        logits, labels = gathered(*(torch.cat(part) for part in zip(*self._batches)))
+        logits, labels = (gather_rows(torch.cat(part)) for part in zip(*self._batches))
         self._batches, self._last = [], (logits, labels)
         stats = CalibrationStats(self.n_classes).update(labels, logits=logits)
         self.evaluation_ = stats.compute()
@@ -113,13 +114,3 @@ class CalibrationCallback(Callback):
         if trainer.is_global_zero:
             folder = Path(trainer.log_dir or trainer.default_root_dir)
             self.calibrator_.save(folder / FILE if self.path is None else self.path)
-
-
-def gathered(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """The rows of all processes in rank order; a single process gets its own."""
-    distributed = torch.distributed
-    if not (distributed.is_available() and distributed.is_initialized()):
-        return logits, labels
-    parts: list[Any] = [None] * distributed.get_world_size()
-    distributed.all_gather_object(parts, (logits, labels))
-    return torch.cat([z for z, _ in parts]), torch.cat([y for _, y in parts])

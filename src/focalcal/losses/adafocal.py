@@ -11,9 +11,9 @@ from torch import Tensor
 from focalcal.bins import bin_between, bin_samples, check_bins, equal_mass_edges
 from focalcal.errors import InputError
 from focalcal.losses._base import Loss
-from focalcal.losses._distributed import gather_rows
 from focalcal.losses._pointwise import focal_value
 from focalcal.losses._problem import Problem, make_problem
+from focalcal.losses.distributed import gather_rows
 
 SWITCH = 0.2
 """Below this |γ| the loss switches between focal and inverse focal."""

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from focalcal.errors import InputError
 from focalcal.losses._base import Loss
-from focalcal.losses._distributed import gather_rows
+from focalcal.losses.distributed import gather_rows
 
 NORMALIZATIONS = ("published", "formula")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -17,16 +19,10 @@ def gather_rows(x: Tensor) -> Tensor:
     if not (dist.is_available() and dist.is_initialized()):
         return x
     world = dist.get_world_size()
-    own = x.detach().contiguous()
-    size = torch.tensor([len(own)], device=own.device)
-    sizes = [torch.empty_like(size) for _ in range(world)]
-    dist.all_gather(sizes, size)
-    sizes = [int(s) for s in sizes]
-    padded = own.new_zeros((max(sizes), *own.shape[1:]))
-    padded[: len(own)] = own
-    parts = [torch.empty_like(padded) for _ in range(world)]
-    dist.all_gather(parts, padded)
-    parts = [part[:n] for part, n in zip(parts, sizes)]
+    own = x.detach()
+    parts: list[Any] = [None] * world
+    dist.all_gather_object(parts, own.cpu())
+    parts = [part.to(x.device) for part in parts]
     if x.requires_grad:
         parts[dist.get_rank()] = own + world * (x - own)
     return torch.cat(parts)

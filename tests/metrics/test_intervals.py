@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.special import expit
 
 from focalcal import metrics
 from focalcal.metrics import METRICS, Sample
-from focalcal.metrics.intervals import _hall, _student, _wilson
+from focalcal.metrics.intervals import _hall, _student, _wilson, mean_interval
 
+NEEDS = ("sums", "top", "order", "classes", "even")
 CLASSWISE = ("classwise_ece", "ace", "brier_calibration")
 
 
@@ -84,7 +86,7 @@ def test_the_interval_of_a_symmetric_mean_is_student_s():
     """Independent: scipy.stats.ttest_1samp, which is exact for normal data without skewness."""
     from scipy.stats import ttest_1samp
 
-    y, p = [1, 1, 0, 0] * 10, [0.9, 0.7, 0.3, 0.1] * 10
+    y, p = [1, 1, 0, 0] * 10, [0.9, 0.4, 0.6, 0.1] * 10
     got = metrics.evaluate(y, p, resamples=10)["brier"]
     losses = (np.array(y) - p) ** 2
     want = ttest_1samp(losses, 0).confidence_interval(0.95)
@@ -172,3 +174,56 @@ def test_few_hits_per_cell_are_covered():
 def test_what_has_no_interval_says_why():
     for m in METRICS.values():
         assert (m.interval is None) == bool(m.why), m.name
+
+
+@pytest.mark.parametrize("sharper", [1.0, 1.7])
+@pytest.mark.parametrize("n", [50, 200])
+def test_a_rare_class_that_was_not_drawn_is_allowed_for(n, sharper):
+    """About 0.4 % of the samples are wrong, so that most data sets have no wrong one."""
+    rng = np.random.default_rng(n)
+    names = ("nll", "brier", "brier_refinement", "brier_calibration")
+
+    def draw(size):
+        z = 1.5 * rng.normal(size=size) - 6
+        return expit(z), expit(sharper * z)
+
+    q, p = draw(200_000)
+    true = {  # with the probability of the label in place of the label
+        "nll": float(-(q * np.log(p) + (1 - q) * np.log1p(-p)).mean()),
+        "brier": float(2 * (q * (1 - p) ** 2 + (1 - q) * p**2).mean()),
+    }
+    at = np.ceil(p * 15)
+    gaps = [(np.mean(at == b), (p - q)[at == b].mean()) for b in range(1, 16) if (at == b).any()]
+    true["brier_calibration"] = float(2 * sum(share * gap**2 for share, gap in gaps))
+    true["brier_refinement"] = true["brier"] - true["brier_calibration"]
+    held = dict.fromkeys(names, 0)
+    for _ in range(100):
+        q, p = draw(n)
+        y = (rng.random(n) < q).astype(int)
+        sample = Sample.read(y, np.column_stack([1 - p, p]), NEEDS)
+        for name in names:
+            value = float(METRICS[name].of(sample.stats()))
+            low, high = METRICS[name].interval(value, sample, 0.95)
+            held[name] += low - 1e-9 <= true[name] <= high + 1e-9
+    assert min(held.values()) >= 90, held
+
+
+def test_unseen_errors_of_two_classes_cost_what_the_other_class_does():
+    p = np.array([0.9, 0.8, 0.95])
+    error = 1 - METRICS["accuracy"].interval(1.0, Sample.read([1, 1, 1], p, ("top",)), 0.95)[0]
+    for y_prob, scale in ((p, 1), (np.column_stack([1 - p, p]), 2)):
+        sample = Sample.read([1, 1, 1], y_prob, ("sums", "top", "classes"))
+        for name, right, wrong in (
+            ("nll", -np.log(p), -np.log(1 - p)),
+            ("brier", scale * (1 - p) ** 2, scale * p**2),
+        ):
+            seen = mean_interval(lambda s, name=name: s.values[name])(right.mean(), sample, 0.95)
+            found = METRICS[name].interval(right.mean(), sample, 0.95)
+            expected = seen[1] + error * (wrong - right).mean()
+            np.testing.assert_allclose(found, (seen[0], expected))
+
+
+def test_the_log_loss_of_certain_and_right_samples_has_no_interval():
+    e = metrics.evaluate([0, 0, 1], [[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]], resamples=5)
+    assert np.isnan([e["nll"].low, e["nll"].high]).all()
+    assert e["brier"].high == pytest.approx(2 * (1 - e["accuracy"].low))

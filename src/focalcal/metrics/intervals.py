@@ -71,6 +71,42 @@ def mean_interval(column: Callable[[Sample], np.ndarray], within: str = "") -> I
     return interval
 
 
+def loss_interval(name: str) -> Interval:
+    """The interval of a mean loss, "nll" or "brier", over all samples."""
+
+    def interval(value: float, sample: Sample, level: float) -> Ends:
+        low, high = mean_interval(lambda s: s.values[name])(value, sample, level)
+        more = _unseen_errors(name, sample, level)
+        return (low, high + more) if more == more else _NONE
+
+    return interval
+
+
+def _unseen_errors(name: str, sample: Sample, level: float) -> float:
+    """What errors may add to a mean loss of samples that are all right; 0 if some are wrong.
+
+    Losses of right samples say nothing about those of wrong ones. As many errors are allowed for as
+    the interval of the accuracy does. One of confidence c costs what it does in the mean over the
+    other classes: (H + c·ln c)/(1 − c) nats, or Σp² + 1 − 2·(Σp² − c²)/(1 − c) of the Brier score.
+    The log-loss of errors at c = 1 is unknown: they are left out, NaN if there are no others.
+    """
+    if not sample.correct.all():
+        return 0.0
+    c, loss, w = sample.confidence, sample.values[name], sample.weights
+    doubt = np.where(c < 1, 1 - c, 1.0)
+    if name == "nll":
+        cost = np.maximum((sample.values["entropy"] + c * np.log(c)) / doubt, -np.log(doubt))
+        w = (c < 1) * (1.0 if w is None else w)
+    else:
+        scale = 1.0 if sample.kind == "classes" else 0.5
+        squares = loss / scale + 2 * c - 1
+        cost = scale * (squares + 1 - 2 * (squares - c**2) / doubt)
+    if w is not None and w.sum() == 0:
+        return math.nan
+    errors = 1 - _wilson(1.0, sample.total, level)[0]
+    return errors * float(np.average(cost - loss, weights=w))
+
+
 def gap_interval(value: float, sample: Sample, level: float) -> Ends:
     """The interval of confidence − accuracy; if all are right or all wrong, the accuracy's.
 
@@ -194,9 +230,16 @@ def _shared(k: int) -> float:
 
 
 def calibration_interval(value: float, sample: Sample, level: float) -> Ends:
-    """The interval of Σ_k Σ_b (n_kb/n)·gap², whose bias is known; extended to the value."""
+    """The interval of Σ_k Σ_b (n_kb/n)·gap², whose bias is known; extended to the value.
+
+    If all samples are right, it allows for errors as the accuracy does: they move the gap of two
+    classes each.
+    """
     low, high = _Squares.of_classes(sample).interval(level)
     scale = _scale(sample)
+    if sample.correct.all():
+        errors = 1 - _wilson(1.0, sample.total, level)[0]
+        high = max(high, (math.sqrt(value / scale) + math.sqrt(2) * errors) ** 2)
     return max(min(scale * low, value), 0.0), min(max(scale * high, value), 2.0)
 
 
@@ -205,7 +248,8 @@ def refinement_interval(value: float, sample: Sample, level: float) -> Ends:
     scale, squares = _scale(sample), _Squares.of_classes(sample)
     rest = sample.values["brier"] / scale - squares.scores
     low, high = squares.interval(level, value / scale + squares.bias, rest)
-    return max(min(scale * low, value), 0.0), min(max(scale * high, value), 2.0)
+    high = scale * high + _unseen_errors("brier", sample, level)
+    return max(min(scale * low, value), 0.0), min(max(high, value), 2.0)
 
 
 def root_interval(even: bool) -> Interval:
@@ -241,6 +285,10 @@ class _Squares:
         gap = _bins.ratio_or_zero(b.confidence_sums - b.correct_sums, counts)
         hit_rate = _bins.ratio_or_zero(b.correct_sums, counts)
         noise = np.where(counts >= 2, hit_rate * (1 - hit_rate) / np.maximum(counts - 1, 1), gap**2)
+        if k > 1:  # cells of classes with hits only, or with none, do not show their noise
+            p, sure = gap + hit_rate, (hit_rate == 0) | (hit_rate == 1)
+            unseen = np.minimum(p * (1 - p) / np.maximum(counts, 1), gap**2)
+            noise = np.where(sure, np.maximum(noise, unseen), noise)
         noise *= counts / n
         self._sample = sample
         self.bias = float(noise.sum())

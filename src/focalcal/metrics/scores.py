@@ -11,6 +11,7 @@ from focalcal import bins as _bins
 from focalcal.metrics.declare import metric
 from focalcal.metrics.intervals import (
     calibration_interval,
+    loss_interval,
     mean_interval,
     proportion_interval,
     refinement_interval,
@@ -83,7 +84,7 @@ def error(s: CalibrationStats) -> Any:
     unit="",
     range=(0, np.inf),
     needs=("sums",),
-    interval=mean_interval(lambda s: s.values["nll"]),
+    interval=loss_interval("nll"),
 )
 def nll(s: CalibrationStats) -> Any:
     """Mean negative log-likelihood −ln p_y in nats; infinite if a true class got probability 0.
@@ -103,7 +104,7 @@ def nll(s: CalibrationStats) -> Any:
     unit="",
     range=(0, 2),
     needs=("sums",),
-    interval=mean_interval(lambda s: s.values["brier"]),
+    interval=loss_interval("brier"),
 )
 def brier(s: CalibrationStats) -> Any:
     """Mean of Σ_k (p_k − 1[y=k])², in [0, 2]; of (p − y)², in [0, 1], for one column (N,).

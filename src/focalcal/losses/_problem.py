@@ -61,7 +61,9 @@ class Problem:
         """Weight of each sample with integer targets, 0 where ignored; None if all weigh 1."""
         if self.weight is None:
             return None
-        return self.weight[self.safe_labels()].masked_fill(self.labels == self.ignore_index, 0)
+        # Clamped for CUDA, where labels are not checked: there a wrong one gives NaN elsewhere.
+        classes = self.safe_labels().clamp(0, self.n_classes - 1)
+        return self.weight[classes].masked_fill(self.labels == self.ignore_index, 0)
 
     def class_weights(self) -> Tensor | float:
         """`weight` shaped to multiply (N, C, d1..dk)."""

@@ -30,12 +30,6 @@ class Settings(NamedTuple):
     smoothing: float = 0.0
     reduction: str = "none"
 
-    def contiguous(self) -> Settings:
-        return self._replace(
-            gamma=self.gamma.contiguous() if isinstance(self.gamma, Tensor) else self.gamma,
-            weight=None if self.weight is None else self.weight.contiguous(),
-        )
-
     def arguments(self, unused: Tensor) -> tuple[tuple, tuple, tuple]:
         """Tensors, numbers and constants that both kernels take; `unused` fills the gaps."""
         gamma, weight, smoothing = self.gamma, self.weight, self.smoothing
@@ -43,10 +37,10 @@ class Settings(NamedTuple):
         if isinstance(gamma, tuple):
             table, steps = _table(gamma, unused.device), len(gamma)
         elif isinstance(gamma, Tensor):
-            table, per_row = gamma, True
+            table, per_row = gamma.contiguous(), True
         else:
             number = float(gamma)
-        tensors = (table, unused if weight is None else weight)
+        tensors = (table, unused if weight is None else weight.contiguous())
         return tensors, (number, smoothing), (per_row, steps, weight is not None, smoothing > 0)
 
 
@@ -68,7 +62,7 @@ def fused_focal(logits: Tensor, target: Tensor, *settings: Any, **named: Any) ->
     The rest are `Settings`. A label outside 0..C−1 gives NaN: an error would cost a wait for the
     device.
     """
-    return FusedFocal.apply(logits, target.contiguous(), Settings(*settings, **named).contiguous())
+    return FusedFocal.apply(logits, target.contiguous(), Settings(*settings, **named))
 
 
 class FusedFocal(torch.autograd.Function):

@@ -290,7 +290,7 @@ def _to_gradients(
     if can_fuse(logits, labels):
         from focalcal.losses import _triton
 
-        fused = _triton.Settings(gamma, *options).contiguous()
+        fused = _triton.Settings(gamma, *options)
         values, scratch = _triton.launch_forward(logits, labels, fused)
         if wanted:
             _triton.launch_backward(logits, labels, scratch, factor, fused, out=logits)
@@ -307,11 +307,8 @@ def _row_weights(problem: Problem, token_weight: Tensor | None) -> tuple[Tensor,
     """Each row's factor besides its class weight, 0 where ignored; and what "mean" divides by."""
     kept = (problem.labels != problem.ignore_index).to(problem.precision)
     kept = kept if token_weight is None else kept * token_weight
-    if problem.weight is None:
-        return kept, kept.sum()
-    # Clamped for CUDA, where labels are not checked: there a wrong one gives NaN.
-    classes = problem.safe_labels().clamp(0, problem.n_classes - 1)
-    return kept, (kept * problem.weight[classes]).sum()
+    weight = problem.row_weights()
+    return kept, (kept if weight is None else kept * weight).sum()
 
 
 def _add_product(total: Tensor, a: Tensor, b: Tensor, beta: int) -> None:

@@ -120,13 +120,11 @@ def loss_ratio(p: Array) -> Array:
 def power(base: Array, exponent: float) -> Array:
     """base^exponent for base ≥ 0 whose gradient at base = 0 is 0 where it would be infinite."""
     xp = namespace(base)
-    if exponent == 0:
-        return xp.ones_like(base)
     if exponent == 1:
         return base
     zero = base <= 0  # rounding may put 1 − p a hair below
     safe = xp.where(zero, 1.0, base)
-    return xp.where(zero, 0.0 if exponent > 0 else xp.inf, safe**exponent)
+    return xp.where(zero, 0.0**exponent if exponent >= 0 else xp.inf, safe**exponent)
 
 
 def _log_map_rows(z: Array, gamma: float) -> Array:

@@ -1,8 +1,8 @@
 """AMX that a CPU announces but a virtual machine does not permit.
 
 On such machines (Intel Sapphire Rapids or newer under Firecracker, for example) oneDNN, and with
-it torch in bfloat16 on the CPU, dies with SIGILL. A child process finds out; where it dies, the
-instruction sets that oneDNN may use are capped just below AMX.
+it torch in bfloat16 on the CPU, dies with SIGILL. A child process tests it; if it crashes, oneDNN
+is limited to the instruction sets below AMX.
 """
 
 from __future__ import annotations

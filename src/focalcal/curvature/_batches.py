@@ -1,4 +1,4 @@
-"""What every operator needs of a network: its loss on a batch, in eval mode, then restored."""
+"""A network's loss on batches: checked data, chosen parameters, evaluation mode."""
 
 from __future__ import annotations
 

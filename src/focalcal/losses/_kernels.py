@@ -209,7 +209,7 @@ def _forward(
             each = log_sum[:, None] + (top[:, None] - z)
             exponent = gamma[:, None] if PER_ROW else gamma
             powers, factors = _power_and_slope(each, _exponent(each, exponent, gamma_ptr, STEPS))
-            # A class that cannot be (z = −inf) costs infinity, as it does in cross_entropy.
+            # An impossible class (z = −inf) has infinite loss, as in cross_entropy.
             powers *= each
             if WEIGHTED:
                 w = tl.load(weight_ptr + at, mask=at < C, other=0.0)

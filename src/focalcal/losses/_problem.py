@@ -161,7 +161,7 @@ def make_problem(
     label_smoothing: float = 0.0,
     integer_only: str | None = None,
 ) -> Problem:
-    """Check and bring into one shape; `integer_only` names a loss that refuses soft targets."""
+    """Checked logits and targets; `integer_only` names a loss that refuses soft targets."""
     if not logits.is_floating_point() or logits.ndim == 0:
         raise InputError(
             "expected floating-point logits (N, C) or (N, C, d1..dk), got "

@@ -122,7 +122,7 @@ def power(base: Array, exponent: float) -> Array:
     xp = namespace(base)
     if exponent == 1:
         return base
-    zero = base <= 0  # rounding may put 1 − p a hair below
+    zero = base <= 0  # rounding may put 1 − p slightly below
     safe = xp.where(zero, 1.0, base)
     return xp.where(zero, 0.0**exponent if exponent >= 0 else xp.inf, safe**exponent)
 

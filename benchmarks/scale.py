@@ -41,7 +41,7 @@ import pyarrow.parquet as pq
 from focalcal import scale
 from focalcal._blocks import available_cores
 from focalcal.calibrators.sums import first_sums, sums_at
-from focalcal.formats import numpy_to_column
+from focalcal.formats.arrow import numpy_to_column
 from focalcal.provenance import provenance
 from focalcal.scale.evaluation import merge_statistics, partition_statistics
 from focalcal.scale.fitting import add, partition_sums

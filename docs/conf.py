@@ -64,7 +64,6 @@ sphinx_gallery_conf = {
     "examples_dirs": "../examples",
     "gallery_dirs": "gallery",
     "filename_pattern": r"/plot_",
-    "ignore_pattern": r"(__init__|/_|curvature_resnet20)",  # needs weights and data
     "within_subsection_order": "thumbnails.Order",
     "download_all_examples": False,
     "min_reported_time": 60,

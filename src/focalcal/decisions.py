@@ -19,7 +19,7 @@ from focalcal.metrics import Estimate
 from focalcal.metrics.proportion import binomial_cdf, most_hits, proportion
 
 ASK = -1
-"""The decision to ask a person."""
+"""The decision to ask a person, and its column of the costs."""
 STEPS = 32
 """Thresholds that are tested for a target accuracy."""
 GOALS = {
@@ -198,10 +198,9 @@ def expected_cost(
     check_level(level)
     labels, probs = check_classes(y_true, y_prob)
     n, table = len(probs), _cost_table(costs, abstain_cost, probs.shape[1])
-    each = probs @ table
-    chosen = each.argmin(axis=1)
-    promised = each[np.arange(n), chosen]
-    asked = int((chosen == table.shape[1] - 1).sum()) if abstain_cost is not None else 0
+    chosen = _cheapest(probs, table, abstain_cost)
+    promised = (probs @ table)[np.arange(n), chosen]
+    asked = int((chosen == ASK).sum())
     decided, expected = proportion(n - asked, n, level), _mean(promised, level)
     if labels is None:
         return Cost(decided, expected, None, None, None, level, n)
@@ -236,12 +235,15 @@ def decide(
             raise InputError("expected a threshold or costs, got both")
         confident = probs.max(axis=1) >= threshold
         return np.where(confident, probs.argmax(axis=1), ASK)
-    table = _cost_table(costs, abstain_cost, probs.shape[1])
+    return _cheapest(probs, _cost_table(costs, abstain_cost, probs.shape[1]), abstain_cost)
+
+
+def _cheapest(probs: np.ndarray, table: np.ndarray, abstain_cost: float | None) -> np.ndarray:
+    """The decision of least expected cost (N,); asking, the last column if any, is −1."""
     chosen = (probs @ table).argmin(axis=1)
-    asked = (
-        chosen == table.shape[1] - 1 if abstain_cost is not None else np.zeros(len(chosen), bool)
+    return (
+        np.where(chosen == table.shape[1] - 1, ASK, chosen) if abstain_cost is not None else chosen
     )
-    return np.where(asked, ASK, chosen)
 
 
 def _mean(values: np.ndarray, level: float) -> Estimate:

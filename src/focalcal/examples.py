@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.resources
+from pathlib import Path
 
 from focalcal.errors import InputError
 from focalcal.predictions import Predictions
 
 LOSSES = ("ce", "fl3")
+FOLDER = Path(__file__).parent / "demo_data"
+"""Holds val.npz and test.npz in a folder for each loss."""
 
 
 def resnet18(loss: str = "ce") -> tuple[Predictions, Predictions]:
@@ -21,6 +23,4 @@ def resnet18(loss: str = "ce") -> tuple[Predictions, Predictions]:
     """
     if loss not in LOSSES:
         raise InputError(f"expected a network of {' or '.join(LOSSES)}, got {loss!r}")
-    folder = importlib.resources.files("focalcal") / "demo_data" / loss
-    with importlib.resources.as_file(folder) as place:
-        return Predictions.load(place / "val.npz"), Predictions.load(place / "test.npz")
+    return Predictions.load(FOLDER / loss / "val.npz"), Predictions.load(FOLDER / loss / "test.npz")

@@ -17,11 +17,11 @@ runner = CliRunner()
 
 
 def test_embedded_models_have_both_sets_and_a_provenance():
-    with demo.embedded_models() as models:
-        assert len(models) >= 2
-        for model in models:
-            assert model.val.n_classes == model.test.n_classes
-            assert model.val.provenance["split"] != model.test.provenance["split"]
+    models = demo.embedded_models()
+    assert len(models) >= 2
+    for model in models:
+        assert model.val.n_classes == model.test.n_classes
+        assert model.val.provenance["split"] != model.test.provenance["split"]
 
 
 @pytest.mark.slow
@@ -48,12 +48,11 @@ main()
     record = json.loads(out.stdout)
     page = (tmp_path / record["path"]).read_text()
     assert len(page) < 6e6
-    with demo.embedded_models() as models:
-        for model, shown in zip(models, record["models"]):
-            fitted = calibrators.make("temperature").fit(model.val.logits, model.val.labels)
-            ece = metrics.ece(model.test.labels, fitted.predict_proba(model.test.logits))
-            assert shown["name"] == model.name
-            assert f"to {100 * ece:.2f} %" in shown["verdict"]
+    for model, shown in zip(demo.embedded_models(), record["models"], strict=True):
+        fitted = calibrators.make("temperature").fit(model.val.logits, model.val.labels)
+        ece = metrics.ece(model.test.labels, fitted.predict_proba(model.test.logits))
+        assert shown["name"] == model.name
+        assert f"to {100 * ece:.2f} %" in shown["verdict"]
 
 
 def test_demo_fits_every_method():

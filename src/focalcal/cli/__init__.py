@@ -38,7 +38,7 @@ COMMANDS = (
     "demo",
     "doctor",
 )
-"""Command modules of this package, in the order of `--help`; each has `register(app)`."""
+"""Commands of this package, in the order of `--help`; each is a function of its own module."""
 
 PAPERS = ("train", "predict", "curvature", "reproduce", "theory")
 """Commands of the package focalcal-papers. Like any other package it announces a function
@@ -70,11 +70,24 @@ class Group(typer.core.TyperGroup):
 
 
 class App(typer.Typer):
-    """A Typer whose commands also take `--quiet` and, with a parameter `inputs`, its options."""
+    """A Typer whose commands also take `--quiet` and, with a parameter `inputs`, its options.
 
-    def command(self, *args: Any, **options: Any) -> Callable[[Callable], Callable]:
-        register = super().command(*args, **options)
-        return lambda function: register(_with_options(function))
+    example: a command line that ends the help.
+    """
+
+    def command(
+        self, *args: Any, example: str | None = None, **options: Any
+    ) -> Callable[[Callable], Callable]:
+        add = super().command
+
+        def register(function: Callable) -> Callable:
+            if example:
+                files = "inputs" in inspect.signature(function).parameters
+                options["epilog"] = f"Example: {example}" + f". {_inputs.LAYOUTS}" * files
+            add(*args, **options)(_with_options(function))
+            return function
+
+        return register
 
 
 def _with_options(function: Callable) -> Callable:
@@ -136,7 +149,7 @@ def _root(
 
 
 for _name in COMMANDS:
-    importlib.import_module(f"focalcal.cli.{_name}").register(app)
+    importlib.import_module(f"focalcal.cli.{_name}")
 for _entry in importlib.metadata.entry_points(group="focalcal.commands"):
     try:
         _entry.load()(app)

@@ -26,12 +26,12 @@ LAYOUTS = (
 
 
 _OPTIONS = {
-    "logits_key": ("--logits,--logits-key", "Logits: a column, or a,b,c."),
-    "probs_key": ("--probs,--probs-key", "Probabilities: a column, or a,b,c."),
+    "logits": ("--logits,--logits-key", "Logits: a column, or a,b,c."),
+    "probs": ("--probs,--probs-key", "Probabilities: a column, or a,b,c."),
     "logits_prefix": ("--logits-prefix", "Logits: all columns that begin so."),
     "probs_prefix": ("--probs-prefix", "Probabilities: all columns that begin so."),
-    "labels_key": ("--labels,--labels-key", "Labels: a column (or a .npy file)."),
-    "ids_key": ("--id", "Ids: a column."),
+    "labels": ("--labels,--labels-key", "Labels: a column (or a .npy file)."),
+    "ids": ("--id", "Ids: a column."),
     "classes": ("--classes", "Class names a,b,c in the order of the columns."),
     "task": ("--task", "multilabel: several labels per sample."),
     "layout": ("--format", "lm-eval, lm-eval-norm or inspect: answers of language models."),
@@ -45,15 +45,8 @@ OPTIONS: dict[str, Any] = {
 }
 """Options that a command with a parameter `inputs: Inputs` gets."""
 
-KEYS = {
-    "logits": "logits_key",
-    "probs": "probs_key",
-    "labels": "labels_key",
-    "ids": "ids_key",
-    "logits_prefix": "logits_prefix",
-    "probs_prefix": "probs_prefix",
-}
-"""Options by the field of `loading.Keys` that they fill."""
+KEYS = ("logits", "probs", "labels", "ids", "logits_prefix", "probs_prefix")
+"""Options that are fields of `loading.Keys`."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,11 +75,11 @@ class Inputs:
         """Read one file and say what was taken from it; `classes` unless the caller names them."""
         from focalcal import loading
 
-        given = {name: self.given[key] for name, key in KEYS.items()}
-        keys = loading.Keys(**given, classes=self.classes or classes)
-        task = task or self.task
-        options = {"labels_required": labels_required, "task": task, "layout": self.given["layout"]}
-        found = loading.load(file, keys, **options)
+        keys = loading.Keys(
+            **{name: self.given[name] for name in KEYS}, classes=self.classes or classes
+        )
+        task, layout = task or self.task, self.given["layout"]
+        found = loading.load(file, keys, labels_required=labels_required, task=task, layout=layout)
         if not found.is_plain:
             terminal.note(f"{Path(file).name}: {found.describe()}")
         return found

@@ -144,8 +144,8 @@ def apply(
 def _keys(
     inputs: _inputs.Inputs, labels_required: bool = True, classes: Any = None
 ) -> dict[str, Any]:
-    names = ("logits_key", "probs_key", "labels_key", "logits_prefix", "probs_prefix")
-    keys = {name: inputs.given[name] for name in names}
+    keys = {f"{name}_key": inputs.given[name] for name in ("logits", "probs", "labels")}
+    keys |= {name: inputs.given[name] for name in ("logits_prefix", "probs_prefix")}
     classes = inputs.classes or classes
     return {**keys, "classes": classes, "labels_required": labels_required}
 

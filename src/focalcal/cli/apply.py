@@ -7,19 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from focalcal.cli import _inputs, _scale, options, terminal
+from focalcal.cli import _inputs, _scale, app, options, terminal
 from focalcal.errors import InputError
 
 if TYPE_CHECKING:
     from focalcal.calibrators import Calibrator
 
-EPILOG = f"Example: focalcal apply cal.json test.parquet -o calibrated.parquet. {_inputs.LAYOUTS}"
 
-
-def register(app: typer.Typer) -> None:
-    app.command(epilog=EPILOG)(apply)
-
-
+@app.command(example="focalcal apply cal.json test.parquet -o calibrated.parquet")
 def apply(
     calibrator: options.Calibrator,
     file: options.File,
@@ -58,10 +53,11 @@ def apply(
         rows = _scale.apply(file, engine, scheduler, **settings)
     else:
         rows = _apply(fitted, calibrator, file, output, by, inputs, floor)
-    if json:
-        terminal.print_json({"file": str(output), "method": fitted.method, "n": rows})
-    else:
-        terminal.show(f"{rows} rows calibrated by {fitted.method}, saved to {output}")
+    terminal.result(
+        json,
+        {"file": str(output), "method": fitted.method, "n": rows},
+        f"{rows} rows calibrated by {fitted.method}, saved to {output}",
+    )
 
 
 def _apply(

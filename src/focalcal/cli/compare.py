@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from focalcal.cli import _inputs, options, terminal
+from focalcal.cli import _inputs, app, options, terminal
 from focalcal.errors import InputError
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from focalcal.metrics import Comparison
     from focalcal.predictions import Predictions
 
-EPILOG = f"Example: focalcal compare before.npz after.npz. {_inputs.LAYOUTS}"
 HEADLINE = "nll"
 """The metric of the first line: a proper score, which falls only if probabilities get better."""
 
 
-def register(app: typer.Typer) -> None:
-    app.command(epilog=EPILOG)(compare)
-
-
+@app.command(example="focalcal compare before.npz after.npz")
 def compare(
     first: Annotated[Path, typer.Argument(help="Predictions of the first model.")],
     second: Annotated[Path, typer.Argument(help="Those of the second, on the same samples.")],
@@ -46,12 +41,16 @@ def compare(
     a, b = _matched(given, inputs.predictions(second, classes=given.class_names))
     with terminal.working("resampling"):
         found = metrics.compare(None, a, b, bins=bins, resamples=resamples, level=level, seed=seed)
-    if json:
-        terminal.print_json({"verdict": _verdict(found), **found.to_dict()})
-        return
-    terminal.show(_verdict(found), style="bold")
-    terminal.show(
-        _table(found, first.stem, second.stem),
+    verdict = _verdict(found)
+    terminal.result(
+        json,
+        {"verdict": verdict, **found.to_dict()},
+        terminal.styled(verdict, "bold"),
+        terminal.table(
+            ("metric", "first", "second", "second − first", "p", "better"),
+            _rows(found),
+            f"{first.stem} and {second.stem}: {found.n:,} samples",
+        ),
         f"–: cannot be told apart at {100 * level:g} %; each metric is tested by itself.",
     )
 
@@ -90,31 +89,14 @@ def _verdict(found: Comparison) -> str:
     return f"{best}: {m.title} {m.text(d.first)} → {m.text(d.second)}{p}, {found.n:,} samples."
 
 
-def _table(found: Comparison, first: str, second: str) -> Table:
-    from rich.table import Table
-
-    from focalcal.cli._slices import p_cell
+def _rows(found: Comparison) -> Iterator[tuple[str, ...]]:
     from focalcal.cli.evaluate import shown
 
-    table = Table("metric", title=f"{first} and {second}: {found.n:,} samples")
-    for title in ("first", "second", "second − first", "p", "better"):
-        table.add_column(title, justify="right")
     for m, d in shown(found.metrics):
         half = (d.difference.high - d.difference.low) / 2
-        change = _number(m, d.difference.value)
+        change = m.number(d.difference.value)
         if not math.isnan(half):
-            change += f" ± {_number(m, half)}"
-        told = d.p_value <= 1 - found.level
-        table.add_row(
-            m.title + (", %" if m.unit == "%" and "%" not in m.title else ""),
-            _number(m, d.first),
-            _number(m, d.second),
-            change,
-            p_cell(d.p_value),
-            (d.better or "differ") if told else "–",
-        )
-    return table
-
-
-def _number(m: Any, value: float) -> str:
-    return m.text(value).removesuffix(" %").replace("-", "−")
+            change += f" ± {m.number(half)}"
+        better = (d.better or "differ") if d.p_value <= 1 - found.level else "–"
+        values = m.number(d.first), m.number(d.second)
+        yield m.heading, *values, change, terminal.p_cell(d.p_value), better

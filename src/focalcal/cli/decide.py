@@ -10,20 +10,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from focalcal.cli import _inputs, options, terminal
+from focalcal.cli import _inputs, app, options, terminal
 from focalcal.errors import FileFormatError, InputError
 
 if TYPE_CHECKING:
     from focalcal.decisions import Cost, Threshold
     from focalcal.metrics import Estimate
 
-EPILOG = f"Example: focalcal decide calibrated.npz --target-accuracy 0.99. {_inputs.LAYOUTS}"
+SAVED = ("goal", "value", "threshold", "level", "n")
+"""What a calibrator file keeps of a threshold."""
 
 
-def register(app: typer.Typer) -> None:
-    app.command(epilog=EPILOG)(decide)
-
-
+@app.command(example="focalcal decide calibrated.npz --target-accuracy 0.99")
 def decide(
     file: Annotated[Path, typer.Argument(help="Labelled predictions that nothing was fitted on.")],
     inputs: _inputs.Inputs,
@@ -51,6 +49,7 @@ def decide(
 ) -> None:
     """Choose the confidence from which to decide alone, for a goal or for costs."""
     from focalcal import calibrators, decisions
+    from focalcal.metrics.summary import plain
 
     goals = {
         "target_accuracy": target_accuracy,
@@ -58,9 +57,10 @@ def decide(
         "review_budget": review_budget,
     }
     priced = costs is not None or abstain_cost is not None
-    if priced and any(value is not None for value in goals.values()):
+    aimed = any(value is not None for value in goals.values())
+    if priced and aimed:
         raise InputError("expected one goal or costs, got both")
-    if not priced and all(value is None for value in goals.values()):
+    if not priced and not aimed:
         raise InputError(
             "expected --target-accuracy, --max-error, --review-budget, or --costs and "
             "--abstain-cost, got none"
@@ -70,25 +70,25 @@ def decide(
     fitted = None if calibrator is None else calibrators.load(calibrator)
     given, probs = inputs.calibrated(file, fitted, floor)
     if priced:
-        table = None if costs is None else _read_costs(costs)
-        cost = decisions.expected_cost(
-            probs, table, abstain_cost=abstain_cost, y_true=given.labels, level=level
-        )
-        _print(cost, _cost_lines(cost), json)
+        settings = {"abstain_cost": abstain_cost, "y_true": given.labels, "level": level}
+        cost = decisions.expected_cost(probs, _read_costs(costs), **settings)
+        terminal.result(json, plain(dataclasses.asdict(cost)), *_cost_lines(cost))
         return
     found = decisions.threshold(given.labels, probs, **goals, level=level)
     lines = _threshold_lines(found)
     if save and found.found:
-        kept = ("goal", "value", "threshold", "level", "n")
-        fitted.decision_ = {name: getattr(found, name) for name in kept}
+        fitted.decision_ = {name: getattr(found, name) for name in SAVED}
         fitted.save(calibrator)
         lines.append(f"Saved in {calibrator}.")
-    _print(found, lines, json)
+    record = plain(dataclasses.asdict(found)) | {"guarantee": found.guarantee}
+    terminal.result(json, record, *lines)
 
 
-def _read_costs(text: str) -> Any:
+def _read_costs(text: str | None) -> Any:
     import numpy as np
 
+    if text is None:
+        return None
     try:
         if not text.lstrip().startswith("["):
             return np.loadtxt(text, delimiter=",", ndmin=2)
@@ -97,18 +97,6 @@ def _read_costs(text: str) -> Any:
         raise FileFormatError(
             f"expected costs as a .csv file of numbers or as JSON rows, got {text}: {error}"
         ) from error
-
-
-def _print(result: Threshold | Cost, lines: list[str], json: bool) -> None:
-    from focalcal.metrics.summary import plain
-
-    if not json:
-        terminal.show(*lines)
-        return
-    record = plain(dataclasses.asdict(result))
-    if hasattr(result, "guarantee"):
-        record["guarantee"] = result.guarantee
-    terminal.print_json(record)
 
 
 def _threshold_lines(t: Threshold) -> list[str]:

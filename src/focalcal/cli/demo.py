@@ -7,14 +7,11 @@ from typing import Annotated
 
 import typer
 
-from focalcal.cli import options, terminal
+from focalcal.cli import app, options, terminal
 from focalcal.cli.report import write_report
 
 
-def register(app: typer.Typer) -> None:
-    app.command(epilog="Example: focalcal demo -o demo.html")(demo)
-
-
+@app.command(example="focalcal demo -o demo.html")
 def demo(
     output: Annotated[
         Path, typer.Option("--output", "-o", help="Page to write; .md and .json work too.")
@@ -32,7 +29,6 @@ def demo(
     if train:
         with terminal.progress("training") as tick:
             models = demos.trained_models(output.parent / "runs", progress=tick)
-        write_report(models, demos.settings(), output, as_json=json)
-        return
-    with demos.embedded_models() as models:
-        write_report(models, demos.settings(), output, as_json=json)
+    else:
+        models = demos.embedded_models()
+    write_report(models, demos.settings(), output, as_json=json)

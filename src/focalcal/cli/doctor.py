@@ -11,26 +11,21 @@ from pathlib import Path
 from typing import Any
 
 import typer
+from rich.table import Table
 
-from focalcal.cli import options, terminal
+from focalcal.cli import app, options, terminal
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 NOT_FOR_USERS = ("all", "dev", "docs")
 """Extras that combine others or serve the development of this package."""
 
 
-def register(app: typer.Typer) -> None:
-    app.command(epilog="Example: focalcal doctor --json")(doctor)
-
-
+@app.command(example="focalcal doctor --json")
 def doctor(json: options.Json = False) -> None:
     """Show versions, optional parts, GPU and threads; exit code 1 if something needed is absent."""
     with terminal.working("looking around"):
         record = examine()
-    if json:
-        terminal.print_json(record)
-    else:
-        _show(record)
+    terminal.result(json, record, *_lines(record))
     if any(not part["ok"] for part in record["needed"]):
         raise typer.Exit(1)
 
@@ -119,9 +114,7 @@ def _threads() -> dict[str, Any]:
     return record
 
 
-def _show(record: dict[str, Any]) -> None:
-    from rich.table import Table
-
+def _lines(record: dict[str, Any]) -> tuple[str, Table]:
     table = Table.grid(padding=(0, 2, 0, 2))
     table.add_row("at", record["location"])
     table.add_row("platform", record["platform"])
@@ -144,4 +137,4 @@ def _show(record: dict[str, Any]) -> None:
     table.add_row("amx", str(record["amx"]))
     table.add_row("threads", f"{cores}; BLAS {threads['blas']}{torch}{set_by}")
     commit = f" ({record['commit']})" if record["commit"] else ""
-    terminal.show(f"focalcal {record['focalcal']}{commit}, Python {record['python']}", table)
+    return f"focalcal {record['focalcal']}{commit}, Python {record['python']}", table

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from focalcal.cli import _inputs, _scale, _slices, options, terminal
+from focalcal.cli import _inputs, _scale, _slices, app, options, terminal
 from focalcal.errors import InputError
 
 if TYPE_CHECKING:
@@ -20,13 +20,7 @@ if TYPE_CHECKING:
     from focalcal.predictions import Predictions
 
 
-EPILOG = f"Example: focalcal evaluate test.csv --probs-prefix p_. {_inputs.LAYOUTS}"
-
-
-def register(app: typer.Typer) -> None:
-    app.command(epilog=EPILOG)(evaluate)
-
-
+@app.command(example="focalcal evaluate test.csv --probs-prefix p_")
 def evaluate(
     file: options.File,
     inputs: _inputs.Inputs,

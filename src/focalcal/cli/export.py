@@ -6,14 +6,11 @@ from typing import Annotated
 
 import typer
 
-from focalcal.cli import options, terminal
+from focalcal.cli import app, options, terminal
 from focalcal.files import check_suffix
 
 
-def register(app: typer.Typer) -> None:
-    app.command(epilog="Example: focalcal export cal.json -o cal.onnx")(export)
-
-
+@app.command(example="focalcal export cal.json -o cal.onnx")
 def export(
     calibrator: options.Calibrator,
     output: options.Output,
@@ -28,7 +25,5 @@ def export(
     fitted = load(calibrator)
     with terminal.working(f"exporting {fitted.method}"):
         fitted.to_onnx(output, dtype=dtype, compute=compute)
-    if json:
-        terminal.print_json({"file": str(output), "method": fitted.method, "dtype": dtype})
-    else:
-        terminal.show(f"{fitted.method} as ONNX, saved to {output}")
+    record = {"file": str(output), "method": fitted.method, "dtype": dtype}
+    terminal.result(json, record, f"{fitted.method} as ONNX, saved to {output}")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from focalcal.cli import _inputs, _scale, options, terminal
+from focalcal.cli import _inputs, _scale, app, options, terminal
 from focalcal.errors import FitWarning, InputError
 
 if TYPE_CHECKING:
@@ -18,13 +18,7 @@ if TYPE_CHECKING:
     from focalcal.predictions import Predictions
 
 
-EPILOG = f"Example: focalcal fit val.csv --method auto -o cal.json. {_inputs.LAYOUTS}"
-
-
-def register(app: typer.Typer) -> None:
-    app.command(epilog=EPILOG)(fit)
-
-
+@app.command(example="focalcal fit val.csv --method auto -o cal.json")
 def fit(
     file: Annotated[Path, typer.Argument(help="Calibration set: a file or a quoted pattern.")],
     output: options.Output,
@@ -74,13 +68,13 @@ def fit(
 
 def _save(calibrator: Calibrator, output: Path, json: bool, **more: int) -> None:
     calibrator.save(output)
-    if json:
-        terminal.print_json(_record(calibrator, output) | more)
-        return
-    for line in describe(calibrator):
-        terminal.show(line, style="yellow" if line.lstrip().startswith("warning:") else None)
-    terminal.show(f"  saved to {output}")
-    terminal.show(*(f"  {value} {name} over the files" for name, value in more.items()))
+    terminal.result(
+        json,
+        _record(calibrator, output) | more,
+        *describe(calibrator),
+        f"  saved to {output}",
+        *(f"  {value} {name} over the files" for name, value in more.items()),
+    )
 
 
 def _fit_by(
@@ -98,18 +92,18 @@ def _fit_by(
             calibrator.class_names_ = predictions.class_names
     files = by_slice.save_slices(found, output, by)
     temperatures = {name: c.temperature_ for name, c in found.slices.items()}
-    if json:
-        record = {"files": list(map(str, files)), "common": found.common.temperature_}
-        record |= {"slices": temperatures, "gain": found.gain, "standard_error": found.error}
-        terminal.print_json(record)
-        return
+    record = {"files": list(map(str, files)), "common": found.common.temperature_}
+    record |= {"slices": temperatures, "gain": found.gain, "standard_error": found.error}
     gain = f"{found.gain:.5f} ± {found.error:.5f} of held-out NLL"
-    if temperatures:
-        terminal.show(f"A temperature for each {by} helps, by {gain}:")
-        terminal.show(*(f"  {by}={name}: T = {t:.4g}" for name, t in temperatures.items()))
-    else:
-        terminal.show(f"One calibrator for all: slices change {gain}, within noise.")
-    terminal.show(f"  T = {found.common.temperature_:.4g} for all others, saved to {output}")
+    terminal.result(
+        json,
+        record,
+        f"A temperature for each {by} helps, by {gain}:"
+        if temperatures
+        else f"One calibrator for all: slices change {gain}, within noise.",
+        *(f"  {by}={name}: T = {t:.4g}" for name, t in temperatures.items()),
+        f"  T = {found.common.temperature_:.4g} for all others, saved to {output}",
+    )
 
 
 def _parse(item: str) -> tuple[str, Any]:
@@ -134,7 +128,7 @@ def _record(calibrator: Calibrator, output: Path) -> dict[str, Any]:
     return record
 
 
-def describe(calibrator: Calibrator) -> list[str]:
+def describe(calibrator: Calibrator) -> list[Any]:
     """A fitted calibrator in a few lines: its numbers, what it gained, what to know."""
     d = calibrator.diagnostics_
     values = ", ".join(
@@ -151,4 +145,4 @@ def describe(calibrator: Calibrator) -> list[str]:
     if names:
         shown = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
         lines.append(f"  {len(names)} classes: {shown}")
-    return lines + [f"  warning: {text}" for text in d.warnings]
+    return lines + [terminal.styled(f"  warning: {text}", "yellow") for text in d.warnings]

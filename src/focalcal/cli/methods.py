@@ -5,14 +5,12 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import typer
+from rich.table import Table
 
-from focalcal.cli import options, terminal
-
-
-def register(app: typer.Typer) -> None:
-    app.command(epilog="Example: focalcal methods")(methods)
+from focalcal.cli import app, options, terminal
 
 
+@app.command(example="focalcal methods")
 def methods(
     metrics: Annotated[
         bool, typer.Option("--metrics", help="List the metrics instead of the calibrators.")
@@ -20,21 +18,18 @@ def methods(
     json: options.Json = False,
 ) -> None:
     """List the calibrators, or the metrics, with one line each."""
-    from rich.table import Table
-
-    records = _metrics() if metrics else _calibrators()
-    if json:
-        terminal.print_json(records)
-    elif metrics:
+    if metrics:
+        records = _metrics()
         table = Table("metric", "what it is", "better", box=None)
-        for m in records:
-            table.add_row(m["name"], m["explanation"], m["better"])
-        terminal.show(table)
+        cells = [(m["name"], m["explanation"], m["better"]) for m in records]
     else:
+        records = _calibrators()
         table = Table("method", "what it does", "keeps class", box=None)
-        for m in records:
-            table.add_row(m["method"], m["summary"], "yes" if m["preserves_accuracy"] else "")
-        terminal.show(table)
+        keeps = {True: "yes", False: ""}
+        cells = [(m["method"], m["summary"], keeps[m["preserves_accuracy"]]) for m in records]
+    for row in cells:
+        table.add_row(*row)
+    terminal.result(json, records, table)
 
 
 def _calibrators() -> list[dict[str, Any]]:

@@ -3,34 +3,30 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from focalcal.cli import _inputs, options, terminal
+from focalcal.cli import _inputs, app, options, terminal
 from focalcal.files import write_text
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from focalcal.metrics.monitoring import BatchResult, Monitor
+    from focalcal.predictions import Predictions
 
 ALARM = 3
 """Exit code while an alarm stands, so that cron can act on it."""
 SHOWN = 26
 """Batches that the terminal shows; JSON and the page have all."""
-EPILOG = (
-    "Example: focalcal monitor reference.npz 'weeks/*.npz' --state monitor.json -o monitor.html. "
-    + _inputs.LAYOUTS
+
+
+@app.command(
+    example="focalcal monitor reference.npz 'weeks/*.npz' --state monitor.json -o monitor.html"
 )
-
-
-def register(app: typer.Typer) -> None:
-    app.command(epilog=EPILOG)(monitor)
-
-
 def monitor(
     reference: Annotated[
         Path, typer.Argument(help="Labelled predictions to compare with, or a saved state (.json).")
@@ -67,68 +63,71 @@ def monitor(
     from focalcal.metrics.monitoring import Monitor
 
     fitted = None if calibrator is None else load(calibrator)
+
+    def read(path: Path, labels_required: bool) -> tuple[Predictions, Any]:
+        return inputs.calibrated(path, fitted, floor, labels_required=labels_required)
+
     if reference.suffix.lower() == ".json":
         running = Monitor.from_json(reference.read_text(encoding="utf-8"))
     else:
-        given, probs = inputs.calibrated(reference, fitted, floor)
+        given, probs = read(reference, True)
         running = Monitor(given.labels, probs, level=level, tolerance=tolerance)
-    known = {r.name for r in running.results}
-    paths = [path for text in new or [] for path in _inputs.files_of(Path(text))]
-    with terminal.progress("batches") as tick:
-        for i, path in enumerate(paths):
-            if by is None and path.name in known:
-                continue
-            given, probs = inputs.calibrated(path, fitted, floor, labels_required=False)
-            for name, rows in _batches(path.name, given, by):
-                if name not in known:
-                    labels = None if given.labels is None else given.labels[rows]
-                    running.update(name, probs[rows], labels)
-            tick((i + 1) / len(paths))
+    _update(
+        running, [path for text in new or [] for path in _inputs.files_of(Path(text))], by, read
+    )
     if state is not None:
         write_text(state, running.to_json())
     if output is not None:
         from focalcal.report.monitor import render
 
         write_text(output, render(running))
-    if json:
-        terminal.print_json(_record(running))
-    else:
-        _show(running, output)
+    names = ("verdict", "alarms", "level", "threshold", "reference")
+    batches = [dataclasses.asdict(r) for r in running.results]
+    record = {name: getattr(running, name) for name in names} | {"batches": batches}
+    terminal.result(json, record, *_parts(running, output))
     if running.alarms:
         raise typer.Exit(ALARM)
 
 
-def _batches(name: str, given: Any, by: str | None) -> Iterator[tuple[str, Any]]:
-    """Names and rows of a file's batches: the file itself, or one per value of a column."""
+def _update(
+    running: Monitor,
+    paths: list[Path],
+    by: str | None,
+    read: Callable[..., tuple[Predictions, Any]],
+) -> None:
+    """Add the batches that are not known: each file, or each value of the column `by`."""
     from focalcal.metrics import slices
 
-    if by is None:
-        yield name, slice(None)
-    else:
-        yield from ((str(value), rows) for value, rows in slices(given.column(by)))
+    known = {r.name for r in running.results}
+    with terminal.progress("batches") as tick:
+        for i, path in enumerate(paths):
+            if by is None and path.name in known:
+                continue
+            given, probs = read(path, False)
+            whole = [(path.name, slice(None))]
+            for name, rows in whole if by is None else slices(given.column(by)):
+                if str(name) not in known:
+                    labels = None if given.labels is None else given.labels[rows]
+                    running.update(str(name), probs[rows], labels)
+            tick((i + 1) / len(paths))
 
 
-def _record(running: Monitor) -> dict[str, Any]:
-    names = ("verdict", "alarms", "level", "threshold", "reference")
-    batches = [dataclasses.asdict(r) for r in running.results]
-    return {name: getattr(running, name) for name in names} | {"batches": batches}
-
-
-def _show(running: Monitor, output: Path | None) -> None:
-    terminal.show(running.verdict, style="bold")
+def _parts(running: Monitor, output: Path | None) -> Iterator[Any]:
+    """What the terminal shows."""
+    yield terminal.styled(running.verdict, "bold")
     if running.results:
-        terminal.show(_table(running.results))
-    terminal.show(
+        yield _table(running.results)
+    yield (
         f"p-values of {len(running.tests)} tests, valid at any time; an alarm is p ≤ "
         f"{running.threshold:.3g}: all false alarms together have a probability of at most "
-        f"{100 * (1 - running.level):g} %.",
+        f"{100 * (1 - running.level):g} %."
     )
     cautious = [r for r in running.results if not r.trusted]
     if cautious:
         first, last = cautious[0].name, cautious[-1].caution
-        terminal.show(f"Do not rely on the expected accuracy from {first} on: {last}.")
+        yield f"Do not rely on the expected accuracy from {first} on: {last}."
     if output is not None:
-        terminal.show(f"Written to {output}")
+        yield f"Written to {output}"
 
 
 def _table(results: list[BatchResult]) -> Table:

@@ -7,19 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from focalcal.cli import _inputs, options, terminal
+from focalcal.cli import _inputs, app, options, terminal
 from focalcal.errors import InputError
 
 if TYPE_CHECKING:
     from focalcal.report import Model, Settings
 
-EPILOG = f"Example: focalcal report --val val.csv --test test.csv -o report.html. {_inputs.LAYOUTS}"
 
-
-def register(app: typer.Typer) -> None:
-    app.command(epilog=EPILOG)(report)
-
-
+@app.command(example="focalcal report --val val.csv --test test.csv -o report.html")
 def report(
     inputs: _inputs.Inputs,
     models: Annotated[
@@ -107,18 +102,19 @@ def write_report(
         data = reports.report(models, settings, progress=progress)
     path = reports.write(data, output, format)
     warnings = [text for m in data.models for text in m.warnings]
-    if as_json:
-        told = [{"name": m.name, "chosen": m.chosen, "verdict": m.verdict} for m in data.models]
-        record = {"path": str(path), "verdict": data.verdict, "warnings": warnings, "models": told}
-        terminal.print_json(record | {"seconds": data.seconds})
-        return
-    terminal.show(*(f"warning: {text}" for text in dict.fromkeys(warnings)), style="yellow")
-    terminal.show(data.verdict, style="bold")
-    if len(data.models) > 1:
-        terminal.show(*(f"{m.name}: {m.verdict}" for m in data.models))
-    size = path.stat().st_size / 1e6
-    text = f"{path} ({size:.1f} MB, computed in {data.seconds:.1f} s)"
-    terminal.out().print(text, soft_wrap=True)
+    told = [{"name": m.name, "chosen": m.chosen, "verdict": m.verdict} for m in data.models]
+    record = {"path": str(path), "verdict": data.verdict, "warnings": warnings, "models": told}
+    terminal.result(
+        as_json,
+        record | {"seconds": data.seconds},
+        *(terminal.styled(f"warning: {text}", "yellow") for text in dict.fromkeys(warnings)),
+        terminal.styled(data.verdict, "bold"),
+        *(f"{m.name}: {m.verdict}" for m in data.models if len(data.models) > 1),
+    )
+    if not as_json:
+        size = path.stat().st_size / 1e6
+        text = f"{path} ({size:.1f} MB, computed in {data.seconds:.1f} s)"
+        terminal.out().print(text, soft_wrap=True)
 
 
 def _named(text: str) -> tuple[str, str]:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import json
+import math
 import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from focalcal.errors import InputWarning
 
@@ -62,14 +65,42 @@ def show(*parts: Any, style: str | None = None) -> None:
         out().print(part, style=style)
 
 
+def styled(text: str, style: str) -> Text:
+    return Text(text, style=style)
+
+
 def print_json(record: Any) -> None:
     """Machine-readable output: strict JSON, NaN and infinity never appear."""
     sys.stdout.write(json.dumps(record, indent=2, allow_nan=False, ensure_ascii=False) + "\n")
 
 
+def result(json: bool, record: Any, *parts: Any) -> None:
+    """What a command found: the record as JSON if asked for, otherwise texts and tables."""
+    if json:
+        print_json(record)
+    else:
+        show(*parts)
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]], title: str | None = None) -> Table:
+    """A table whose first column holds names and the others numbers."""
+    made = Table(title=title)
+    made.add_column(header[0], overflow="fold")
+    for name in header[1:]:
+        made.add_column(name, justify="right")
+    for row in rows:
+        made.add_row(*row)
+    return made
+
+
 def p_text(p: float) -> str:
     """A p-value for people: "p = .031", or "p < .001" where fewer digits are known."""
     return "p < .001" if p < 0.001 else f"p = {p:.3f}".replace("0.", ".")
+
+
+def p_cell(p: float) -> str:
+    """A p-value under the heading "p"; empty where there is none."""
+    return "" if math.isnan(p) else p_text(p).removeprefix("p ").removeprefix("= ")
 
 
 @contextlib.contextmanager
@@ -115,10 +146,8 @@ def _duration(seconds: float) -> str:
 @contextlib.contextmanager
 def working(what: str) -> Iterator[None]:
     """Say what runs while its length is unknown: a spinner, or a line in a log if it takes long."""
-    console = Console(stderr=True)
-    if is_quiet():
-        yield
-    elif console.is_terminal:
+    console = Console(stderr=True, quiet=is_quiet())
+    if console.is_terminal:
         with console.status(what):
             yield
     else:

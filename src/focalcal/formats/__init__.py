@@ -14,33 +14,14 @@ from typing import Any, NamedTuple
 from focalcal.errors import FileFormatError, InputError
 from focalcal.files import atomic_path
 from focalcal.formats.arrow import (
-    column_to_numpy,
     is_dataset_folder,
-    is_list,
-    numpy_to_column,
-    pyarrow_module,
     read_arrow,
     read_dataset,
     read_parquet,
     write_parquet,
 )
 from focalcal.formats.binary import read_npy, read_npz, read_pt, write_npz
-from focalcal.formats.metadata import METADATA
 from focalcal.formats.text import read_delimited, read_jsonl, write_delimited, write_jsonl
-
-__all__ = [
-    "METADATA",
-    "SUFFIXES",
-    "TEXT",
-    "column_to_numpy",
-    "ending",
-    "is_dataset_folder",
-    "is_list",
-    "numpy_to_column",
-    "pyarrow_module",
-    "read_table",
-    "write_table",
-]
 
 Table = dict[str, Any]
 
@@ -52,17 +33,13 @@ class Format(NamedTuple):
     write: Callable[[Path, Table, dict[str, Any]], None] | None = None
 
 
+_DELIMITED, _LINES = Format(read_delimited, write_delimited), Format(read_jsonl, write_jsonl)
+_TEXT = {".csv": _DELIMITED, ".tsv": _DELIMITED, ".jsonl": _LINES, ".ndjson": _LINES}
 FORMATS = {
     ".npz": Format(read_npz, write_npz),
     ".parquet": Format(read_parquet, write_parquet),
-    ".csv": Format(read_delimited, write_delimited),
-    ".tsv": Format(read_delimited, write_delimited),
-    ".jsonl": Format(read_jsonl, write_jsonl),
-    ".ndjson": Format(read_jsonl, write_jsonl),
-    ".csv.gz": Format(read_delimited, write_delimited),
-    ".tsv.gz": Format(read_delimited, write_delimited),
-    ".jsonl.gz": Format(read_jsonl, write_jsonl),
-    ".ndjson.gz": Format(read_jsonl, write_jsonl),
+    **_TEXT,
+    **{f"{name}.gz": form for name, form in _TEXT.items()},
     ".arrow": Format(read_arrow),
     ".feather": Format(read_arrow),
     ".npy": Format(read_npy),
@@ -72,7 +49,7 @@ FORMATS = {
 """By the ending of a file's name."""
 SUFFIXES = tuple(name for name, form in FORMATS.items() if form.write)
 """Endings of the files that can be written."""
-TEXT = tuple(name for name, form in FORMATS.items() if form.write in (write_delimited, write_jsonl))
+TEXT = tuple(name for name, form in FORMATS.items() if form in (_DELIMITED, _LINES))
 """Formats without types and metadata."""
 
 

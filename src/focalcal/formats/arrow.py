@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from focalcal.errors import FileFormatError, MissingExtraError
-from focalcal.formats.metadata import METADATA, parse_metadata, parse_object
+from focalcal.formats.text import METADATA, parse_metadata, parse_object
 
 Table = dict[str, Any]
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from focalcal._arrays import is_torch, to_numpy
 from focalcal.errors import FileFormatError, MissingExtraError
-from focalcal.formats.metadata import METADATA, parse_metadata
+from focalcal.formats.text import METADATA, parse_metadata
 
 Table = dict[str, Any]
 

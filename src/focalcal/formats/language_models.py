@@ -19,8 +19,7 @@ from typing import Any
 import numpy as np
 
 from focalcal.errors import FileFormatError
-from focalcal.formats.metadata import parse_object
-from focalcal.formats.text import read_text
+from focalcal.formats.text import parse_object, read_text
 
 Table = dict[str, Any]
 Question = tuple[str, str, list[float], int]

@@ -19,11 +19,28 @@ from typing import IO, Any
 import numpy as np
 
 from focalcal.errors import FileFormatError
-from focalcal.formats.metadata import parse_object
 
 Table = dict[str, Any]
 
 _DELIMITERS = ",;\t|"
+METADATA = "focalcal"
+"""The name under which a file keeps JSON about its columns."""
+
+
+def parse_object(text: str, where: str) -> dict[str, Any]:
+    """A JSON object; anything else is a FileFormatError."""
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise FileFormatError(f"{where} is not JSON ({error})") from error
+    if not isinstance(found, dict):
+        raise FileFormatError(f"{where}: expected a JSON object, got {type(found).__name__}")
+    return found
+
+
+def parse_metadata(text: str, path: Path) -> dict[str, Any]:
+    """The metadata of a file: task, class_names, provenance."""
+    return parse_object(text, f"{path}: the focalcal metadata")
 
 
 @contextmanager

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import importlib.resources
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 from focalcal.errors import MissingExtraError
+from focalcal.examples import FOLDER
 from focalcal.predictions import Predictions
 from focalcal.provenance import provenance
 from focalcal.report.compute import Settings, default_methods
@@ -25,12 +24,9 @@ def settings() -> Settings:
     return Settings(methods=tuple(default_methods(10)), resamples=100, folds=3)
 
 
-@contextlib.contextmanager
-def embedded_models() -> Iterator[list[Model]]:
-    """The models whose predictions come with the package; their files exist while this is open."""
-    with importlib.resources.as_file(importlib.resources.files("focalcal") / "demo_data") as place:
-        found = sorted(f for f in Path(place).iterdir() if (f / "test.npz").is_file())
-        yield [load_folder(NAMES.get(f.name, f.name), f) for f in found]
+def embedded_models() -> list[Model]:
+    """The models whose predictions come with the package."""
+    return [load_folder(name, FOLDER / loss) for loss, name in NAMES.items()]
 
 
 def trained_models(

@@ -13,8 +13,9 @@ from typing import Any
 from focalcal.calibrators import Calibrator
 from focalcal.errors import InputError
 from focalcal.files import atomic_path
-from focalcal.formats import METADATA, numpy_to_column, pyarrow_module
+from focalcal.formats.arrow import numpy_to_column, pyarrow_module
 from focalcal.formats.roles import not_overwritten
+from focalcal.formats.text import METADATA
 from focalcal.scale.engines import Engine, Progress, StreamEngine
 from focalcal.scale.fitting import add
 from focalcal.scale.source import Partition, Source, open_parquet

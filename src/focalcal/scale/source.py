@@ -11,11 +11,11 @@ from typing import Any, Self
 import numpy as np
 
 from focalcal.errors import FileFormatError, InputError
-from focalcal.formats import METADATA, column_to_numpy, pyarrow_module, roles
-from focalcal.formats.arrow import column_to_plain, is_text
+from focalcal.formats import roles
+from focalcal.formats.arrow import column_to_numpy, column_to_plain, is_text, pyarrow_module
 from focalcal.formats.columns import labels as label_values
-from focalcal.formats.metadata import parse_metadata
 from focalcal.formats.roles import Keys
+from focalcal.formats.text import METADATA, parse_metadata
 from focalcal.predictions import Predictions
 
 BATCH_ELEMENTS = 2**22

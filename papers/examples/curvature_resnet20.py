@@ -8,7 +8,7 @@ The network is fixed (trained with cross-entropy); only the loss whose Hessian i
 
 ::
 
-    python examples/curvature_resnet20.py --weights resnet20-12fca82f.th --data CIFAR10
+    python papers/examples/curvature_resnet20.py --weights resnet20-12fca82f.th --data CIFAR10
     On a GPU add: --device cuda --images 10000 --batch 1000 --max-probes 300 --density-probes 8
     --density-steps 50 --max-products 100
 """

@@ -17,23 +17,6 @@ COLOURS = ("@before", "@after", "@third")
 def render(monitor: Monitor) -> str:
     """The whole page as text."""
     figures = [accuracy(monitor), evidence(monitor), metrics(monitor)]
-    drawn: list[Figure] = []
-    words = (
-        "p-values hold whenever one looks: they are 1 over the largest e-value so far, a mixture "
-        "of likelihood ratios over alternatives and over the batch in which a change began. An "
-        f"alarm is p ≤ {monitor.threshold:.3g}; all false alarms together have a probability of "
-        f"at most {100 * (1 - monitor.level):g} %.",
-        "Expected accuracy is the mean confidence. It needs no labels, but it assumes that at "
-        "equal confidence the model is still as often right as it claims: a change of what the "
-        "labels mean does not show in it.",
-    )
-    body = page.section(
-        "course",
-        "Course",
-        page.pair(figures[:2], drawn),
-        page.pair(figures[2:], drawn, label="Metric"),
-        *map(page.paragraph, words),
-    )
     rows = [
         (
             r.name,
@@ -44,15 +27,12 @@ def render(monitor: Monitor) -> str:
         )
         for r in monitor.results
     ]
-    header = ("batch", "samples", "with labels", "alarms", "expected accuracy to be trusted")
-    batches = page.table("Batches in the order in which they came", header, rows)
-    body += page.section("batches", "Batches", batches)
     return page.frame(
         title="Calibration monitor",
         lead=monitor.verdict,
         links=[("course", "Course"), ("batches", "Batches")],
-        body=body,
-        figures=drawn,
+        body=page.fill("monitor.html", monitor=monitor, figures=figures, rows=rows),
+        figures=figures,
         foot=f"Written by focalcal {__version__}; reference of {monitor.reference['n']:,} samples.",
     )
 

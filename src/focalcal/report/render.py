@@ -54,6 +54,8 @@ def html(report: ReportData) -> str:
         compared=compared,
         comparison=comparison_table(report.models),
         difference_rows=difference_rows,
+        percent=percent,
+        accuracy_change=sentences.accuracy_change,
         sections=SECTIONS,
         parameters=parameters,
         flat=_flat,
@@ -107,7 +109,6 @@ def _model(model: ModelReport, prefix: str) -> dict[str, Any]:
         "model": model,
         "figures": figures,
         "headline": sentences.headline([model]),
-        "cards": _cards(model),
         "best": {m.name: best(model, m) for m in columns()},
         "right_wrong": sentences.right_wrong_text(model),
         "stops": _stops(model),
@@ -204,21 +205,6 @@ def wrong_table(model: ModelReport) -> tuple[Sequence[str], list[Sequence[Any]]]
             f"{w.true_class_probability:.2g}",
         )
         for w in model.wrong
-    ]
-
-
-def _cards(model: ModelReport) -> list[tuple[str, str]]:
-    before, after = model.before.evaluation, model.after.evaluation
-    ece = after["ece"]
-    return [
-        (
-            f"{percent(before['ece'].value)} → {percent(ece.value)}",
-            f"ECE; {percent(ece.low)} to {percent(ece.high)} afterwards",
-        ),
-        (f"{before['nll'].value:.4f} → {after['nll'].value:.4f}", "log-loss (NLL)"),
-        (percent(after["accuracy"].value), sentences.accuracy_change(before, after)),
-        (model.chosen, "chosen on the validation set alone"),
-        (f"{model.sources[0].n:,} + {model.sources[1].n:,}", "validation and test samples"),
     ]
 
 

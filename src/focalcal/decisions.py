@@ -16,6 +16,7 @@ import numpy as np
 from focalcal._checks import check_classes, check_level
 from focalcal.errors import InputError
 from focalcal.metrics import Estimate
+from focalcal.metrics.declare import percent
 from focalcal.metrics.proportion import binomial_cdf, most_hits, proportion
 
 ASK = -1
@@ -49,6 +50,18 @@ class Threshold:
     @property
     def found(self) -> bool:
         return math.isfinite(self.threshold)
+
+    @property
+    def rule(self) -> str:
+        """What to do, and what it does to the samples that chose it."""
+        if not self.found:
+            return "No threshold reaches the goal: leave every sample to a person."
+        start = f"from confidence {self.threshold:.6g}" if self.threshold > 0 else "always"
+        e = self.error
+        return (
+            f"Decide alone {start}: {percent(self.decided.value, 1)} of the samples, "
+            f"{percent(e.value)} ({100 * e.low:.2f} – {100 * e.high:.2f}) of them wrong."
+        )
 
     @property
     def guarantee(self) -> str:

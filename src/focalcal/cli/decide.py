@@ -101,14 +101,9 @@ def _read_costs(text: str | None) -> Any:
 
 def _threshold_lines(t: Threshold) -> list[str]:
     if not t.found:
-        return [
-            "No threshold reaches the goal: leave every sample to a person.",
-            f"Guarantee {t.guarantee}; measure more samples or ask for less.",
-        ]
-    rule = f"from confidence {t.threshold:.6g}" if t.threshold > 0 else "always"
+        return [t.rule, f"Guarantee {t.guarantee}; measure more samples or ask for less."]
     return [
-        f"Decide alone {rule}: {100 * t.decided.value:.1f} % of the samples, "
-        f"{_interval(t.error)} of them wrong.",
+        t.rule,
         f"Guarantee: {t.guarantee}.",
         f"Chosen on {t.n:,} samples; it holds for new samples like these.",
     ]
@@ -127,10 +122,6 @@ def _cost_lines(cost: Cost) -> list[str]:
             "calibrated for these costs; fit a calibrator first."
         )
     return lines
-
-
-def _interval(e: Estimate) -> str:
-    return f"{100 * e.value:.2f} % ({100 * e.low:.2f} – {100 * e.high:.2f})"
 
 
 def _number(e: Estimate) -> str:

@@ -176,15 +176,11 @@ def slices_text(result: SlicedEvaluation) -> str:
 
 def choices(model: ModelReport) -> list[tuple[str, int, str]]:
     """For "choose for me": a goal, the nearest stop of the slider, and what holds there."""
-    found = []
-    for t in model.thresholds:
-        goal = f"accuracy of at least {100 * t.value:g} %"
-        if not t.found:
-            found.append((goal, 100, f"Guarantee {t.guarantee}."))
-            continue
-        words = (
-            f"Decide alone from confidence {t.threshold:.4g}: {percent(t.decided.value, 1)} of the "
-            f"samples, {percent(t.error.value)} of them wrong. Guarantee: {t.guarantee}."
+    return [
+        (
+            f"accuracy of at least {100 * t.value:g} %",
+            round(100 * t.threshold) if t.found else 100,
+            f"{t.rule} Guarantee{':' if t.found else ''} {t.guarantee}.",
         )
-        found.append((goal, round(100 * t.threshold), words))
-    return found
+        for t in model.thresholds
+    ]

@@ -62,7 +62,7 @@ def report(
         files = [(name, val, test)]
     else:
         raise InputError(_missing(val, test))
-    found = [_load(inputs, *each) for each in files]
+    found = [reports.load_model(*each, read=inputs.predictions) for each in files]
     chosen = None if methods is None else tuple(_inputs.listed(methods))
     settings = reports.Settings(chosen, bins, resamples, seed=seed, floor=floor, by=tuple(by or ()))
     write_report(found, settings, output, format, as_json=json)
@@ -77,14 +77,6 @@ def _missing(val: Path | None, test: Path | None) -> str:
     if val:
         return "expected --test FILE, on which what was fitted on --val is measured"
     return "expected --val FILE and --test FILE, or models as NAME=FOLDER, got neither"
-
-
-def _load(inputs: _inputs.Inputs, name: str, val: Path, test: Path) -> Model:
-    from focalcal.report import Model
-
-    first = inputs.predictions(val)
-    second = inputs.predictions(test, classes=first.class_names)
-    return Model(name, first, second, (Path(val), Path(test)))
 
 
 def write_report(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -72,13 +72,17 @@ def digest(file: Path) -> str | None:
 
 
 def load_model(
-    name: str, val: str | Path, test: str | Path, keys: Mapping[str, Any] | None = None
+    name: str,
+    val: str | Path,
+    test: str | Path,
+    keys: Mapping[str, Any] | None = None,
+    read: Callable[..., Predictions] = Predictions.load,
 ) -> Model:
-    """A model from its two prediction files; `keys` go to `Predictions.load`."""
+    """A model from its two prediction files; `keys` go to `read`."""
     keys = dict(keys or {})
-    first = Predictions.load(val, **keys)
+    first = read(val, **keys)
     keys["classes"] = keys.get("classes") or first.class_names
-    return Model(name, first, Predictions.load(test, **keys), (Path(val), Path(test)))
+    return Model(name, first, read(test, **keys), (Path(val), Path(test)))
 
 
 def load_folder(name: str, folder: str | Path, keys: Mapping[str, Any] | None = None) -> Model:

@@ -40,7 +40,8 @@ import pyarrow.parquet as pq
 
 from focalcal import scale
 from focalcal._blocks import available_cores
-from focalcal.calibrators.sums import first_sums, sums_at
+from focalcal.calibrators._newton import moment_sums
+from focalcal.calibrators.sums import first_sums
 from focalcal.formats.arrow import numpy_to_column
 from focalcal.provenance import provenance
 from focalcal.scale.evaluation import merge_statistics, partition_statistics
@@ -113,8 +114,8 @@ def passes_of(source: scale.Source, engine: scale.Engine) -> dict[str, Callable[
     """Reading, and one pass of each kind."""
     run = partial(engine.map_reduce, partitions=source.partitions)
 
-    def sums(function: Callable[..., np.ndarray]) -> Any:
-        settings = {"beta": 0.5, "unit": 1.0, "quick": True}
+    def sums(function: Callable[..., np.ndarray], **settings: Any) -> Any:
+        settings |= {"beta": 0.5, "quick": True}
         work = partial(partition_sums, function=function, floor=None, settings=settings)
         return run(work, merge=add)
 
@@ -124,7 +125,7 @@ def passes_of(source: scale.Source, engine: scale.Engine) -> dict[str, Callable[
             partial(partition_statistics, bins=15, quick=True, sums={}), merge=merge_statistics
         ),
         "temperature, first": lambda: sums(first_sums),
-        "temperature": lambda: sums(sums_at),
+        "temperature": lambda: sums(moment_sums, weights=None),
     }
 
 

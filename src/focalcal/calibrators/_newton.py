@@ -63,11 +63,6 @@ class Optimum:
         return 1.0 / self.beta if self.beta > 0 else math.inf
 
 
-def moments(logits: Array, labels: Array, weights: Array | None, beta: float) -> Moments:
-    """L(β), L'(β), L''(β): row sums in the precision of the logits, their mean in float64."""
-    return moments_of(moment_sums(logits, labels, weights, beta))
-
-
 def moment_sums(
     logits: Array,
     labels: Array,
@@ -76,13 +71,16 @@ def moment_sums(
     *,
     plain: bool = False,
     quick: bool | None = None,
+    double: bool = False,
 ) -> np.ndarray:
     """The weighted sums behind `Moments` and the sum of weights, (5,): sums of parts add up.
 
-    plain: add a sixth, the loss at β = 1, from the same pass; quick: use compiled loops (by size if
-    None), where rows are short and in NumPy.
+    Row sums are in the precision of the logits, sums over rows in float64. plain: add a sixth, the
+    loss at β = 1, from the same pass; quick: use compiled loops (by size if None), where rows are
+    short and in NumPy; double: row sums are in float64.
     """
     xp = namespace(logits)
+    dtype = xp.float64 if double else logits.dtype
     k = logits.shape[1]
     # NumPy reduces short rows one by one but columns in SIMD, so few classes go first.
     axis = 0 if k <= SHORT_ROW else 1
@@ -90,7 +88,7 @@ def moment_sums(
         quick = kernels.fast(logits.shape[0] * k)
     quick = quick and axis == 0 and isinstance(logits, np.ndarray) and kernels.loops() is not None
     device = array_api_compat.device(logits)
-    ones = xp.ones((1, k), dtype=logits.dtype, device=device)
+    ones = xp.ones((1, k), dtype=dtype, device=device)
 
     def total(e: Array) -> Array:
         # torch's product with ones loses digits in long rows; NumPy's is the faster sum.
@@ -110,7 +108,7 @@ def moment_sums(
         at += xp.arange(n, dtype=xp.int64, device=device) * (1 if axis == 0 else k)
         own = wide(xp.take(xp.reshape(z, (-1,)), at))
         # In this order 0 · (large · large) never becomes NaN; `moments_of` reports an overflow.
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"):  # a logit of −∞ has a loss, no moments
             e = xp.exp(z * beta)
             norm = wide(total(e))
             e *= z
@@ -120,19 +118,15 @@ def moment_sums(
 
     def block(rows: slice) -> Array:
         find = partial(_compiled_moments, beta=beta) if quick else moments_at
-        z, own, norm, mean, square = find(logits[rows], labels[rows])
-        w = None if weights is None else wide(weights[rows])
-        last = _weighted_sum(own, w)
-        found = [
-            _weighted_sum(xp.log(norm), w) - beta * last,
-            _weighted_sum(mean, w) - last,
-            _weighted_sum(square, w),
-            -last,
-            xp.sum(xp.ones_like(own) if w is None else w),
-        ]
+        given = xp.astype(logits[rows], dtype, copy=False)
+        z, own, norm, mean, square = find(given, labels[rows])
+        w = xp.ones_like(own) if weights is None else wide(weights[rows])
+        last = xp.sum(w * own)
+        sums = [xp.sum(w * xp.log(norm)) - beta * last, xp.sum(w * mean) - last]
+        sums += [xp.sum(w * square), -last, xp.sum(w)]
         if plain:
-            found.append(_weighted_sum(xp.log(wide(total(xp.exp(z)))), w) - last)
-        return xp.stack(found)
+            sums.append(xp.sum(w * xp.log(wide(total(xp.exp(z))))) - last)
+        return xp.stack(sums)
 
     elements = _QUICK_BLOCK if quick else _BLOCK_BYTES // logits.dtype.itemsize
     return to_numpy(sum(map_rows(block, logits, elements)))
@@ -148,11 +142,6 @@ def _compiled_moments(z: np.ndarray, y: np.ndarray, beta: float) -> tuple[np.nda
     return below, *out
 
 
-def _weighted_sum(x: Array, weights: Array | None) -> Array:
-    xp = namespace(x)
-    return xp.sum(x if weights is None else weights * x)
-
-
 def moments_of(sums: np.ndarray) -> Moments:
     """Means from `moment_sums`; OverflowError if squares of the logits left float range."""
     loss, slope, curvature, last = (sums[:4] / sums[4]).tolist()
@@ -163,46 +152,41 @@ def moments_of(sums: np.ndarray) -> Moments:
 
 def fit_inverse_temperature(logits: Array, labels: Array, weights: Array | None) -> Optimum:
     """The β ≥ 0 of lowest weighted mean NLL of softmax(βz), for logits (N, K), labels (N,)."""
-    xp = namespace(logits)
-    few = logits[:: max(1, logits.shape[0] // _SAMPLE_ROWS)]
-    unit = float(xp.max(xp.abs(few)))
-    if unit < TINY and float(xp.max(xp.abs(logits))) < TINY:
+    data = (logits, labels, weights)
+    xp, step = namespace(logits), max(1, logits.shape[0] // _SAMPLE_ROWS)
+    few = tuple(None if a is None else a[::step] for a in data)
+    largest = float(xp.max(xp.abs(few[0])))
+    if largest < TINY and float(xp.max(xp.abs(logits))) < TINY:
         return Optimum(1.0, math.log(logits.shape[1]), 0, True, "flat")
+    known = step > 3 and (weights is None or float(xp.sum(few[2])) > 0)
+
+    def fit(double: bool) -> Optimum:
+        start = 0.0
+        if known:
+            start = search(partial(_moments, few, double), rough=True).beta
+        return search(partial(_moments, data, double), start)
+
+    return in_range(fit, largest)
+
+
+def in_range(fit: Callable[[bool], Optimum], largest: float) -> Optimum:
+    """fit(double), in float64 where squares of the logits leave the range of float32.
+
+    largest: of some of the logits.
+    """
     try:
-        # Squares of logits outside these decades leave the range of float32.
-        if unit == 0 or 1e-9 < unit < 1e9:
-            return _clamp_separable(_fit((logits, labels, weights)), logits, labels, weights)
+        if largest == 0 or 1e-9 < largest < 1e9:
+            return fit(False)
     except OverflowError:
-        unit = float(xp.max(xp.abs(logits)))
-    # In float64 the squares of small logits beside large ones do not underflow.
-    best = _fit((xp.astype(logits, xp.float64) / unit, labels, weights))
-    if best.kind == "flat":
-        return best
-    best = dataclasses.replace(best, beta=best.beta / unit)
-    return _clamp_separable(best, logits, labels, weights)
+        pass
+    return fit(True)
 
 
-def _clamp_separable(best: Optimum, logits: Array, labels: Array, weights: Array | None) -> Optimum:
-    """At most T = 1 for separable data, where a lower T is always better."""
-    if best.kind != "separable" or best.beta >= 1:
-        return best
-    with np.errstate(over="ignore"):
-        sums = moment_sums(logits, labels, weights, 1.0)
-    return dataclasses.replace(best, beta=1.0, loss=float(sums[0] / sums[4]))
+def _moments(data: tuple[Any, ...], double: bool, beta: float) -> Moments:
+    return moments_of(moment_sums(*data, beta, double=double))
 
 
-def _fit(data: tuple[Any, ...]) -> Optimum:
-    logits, _, weights = data
-    step = logits.shape[0] // _SAMPLE_ROWS
-    start = 0.0
-    if step > 3:
-        few = tuple(None if a is None else a[::step] for a in data)
-        if weights is None or float(namespace(few[2]).sum(few[2])) > 0:
-            start = search(lambda beta: moments(*few, beta), 0.0, rough=True).beta  # type: ignore[call-arg]
-    return search(lambda beta: moments(*data, beta), start)  # type: ignore[call-arg]
-
-
-def search(at: Callable[[float], Moments], start: float, rough: bool = False) -> Optimum:
+def search(at: Callable[[float], Moments], start: float = 0.0, rough: bool = False) -> Optimum:
     """Safeguarded Newton for the lowest loss of `at(β)`, from `start` (0: from the origin)."""
     origin = None
     iterations = 0
@@ -273,7 +257,8 @@ def _single(beta: float) -> float:
 
 
 def _separable(at: Callable[[float], Moments], rough: bool) -> Optimum:
-    """Every label has the largest logit, so a lower T is always better: take the lowest."""
+    """Every label has the largest logit, so a lower T is always better: take the lowest, ≤ 1."""
     spread = math.sqrt(at(0.0).curvature)
     beta = (1.0 if rough else COLD) / spread if spread > 0 else 1.0
+    beta = beta if rough else max(beta, 1.0)
     return Optimum(beta, at(beta).loss, 3, True, "separable")

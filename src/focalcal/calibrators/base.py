@@ -7,9 +7,9 @@ against the array API, so the same lines serve NumPy, torch on any device and th
 from __future__ import annotations
 
 import dataclasses
-import warnings
 from collections.abc import Callable
 from typing import Any, ClassVar, Self
+from warnings import warn
 
 import numpy as np
 from sklearn.base import BaseEstimator, clone
@@ -19,6 +19,7 @@ from focalcal._arrays import Array, as_array, as_float, is_torch, namespace, to_
 from focalcal._checks import check_labels, check_logits, check_weights
 from focalcal._labels import encode, looks_like_probabilities
 from focalcal.calibrators._floor import finite, fit_floor, floored
+from focalcal.calibrators._newton import moment_sums
 from focalcal.calibrators._rows import map_rows
 from focalcal.errors import FitWarning, InputError
 
@@ -27,7 +28,7 @@ LARGEST_LOGIT = 1e35
 """Beyond this no arithmetic on logits is safe; such numbers are masks, not scores."""
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Diagnostics:
     """How a fit went.
 
@@ -37,12 +38,12 @@ class Diagnostics:
     of each class; warnings: what a user should know, as sentences.
     """
 
-    objective: str
+    objective: str = "nll"
     before: float
     after: float
-    iterations: int
-    converged: bool
-    at_edge: bool
+    iterations: int = 0
+    converged: bool = True
+    at_edge: bool = False
     n: int
     n_per_class: tuple[int, ...]
     warnings: tuple[str, ...] = ()
@@ -156,10 +157,7 @@ class Calibrator(BaseEstimator):
     """Added to the softmax of the logits before anything else; 0 is no floor."""
 
     def _fit(self, data: FitData) -> dict[str, Any]:
-        """Learn the attributes named in `state`; return fields for `Diagnostics` that apply.
-
-        Recognised: objective, iterations, converged, at_edge, warnings (all optional).
-        """
+        """Learn the attributes named in `state`; return the fields of `Diagnostics` that apply."""
         raise NotImplementedError
 
     _fit_sums: ClassVar[Callable[..., dict[str, Any]] | None] = None
@@ -210,11 +208,35 @@ class Calibrator(BaseEstimator):
         if self.floor_ > 0:  # in float64: folds must not depend on how float32 is rounded
             wide = namespace(logits).astype(logits, namespace(logits).float64)
             data = dataclasses.replace(given, logits=self._floored(wide))
-        outcome = {"before": softmax_nll(given), **self._fit(data)}
-        self.diagnostics_ = self._diagnose(data, **outcome)
-        for message in self.diagnostics_.warnings:
-            warnings.warn(f"{type(self).__name__}: {message}", FitWarning, stacklevel=2)
+        outcome = {"before": softmax_nll(given), "warnings": (), **self._fit(data)}
+        if "after" not in outcome:
+            outcome["after"] = map_nll(self._log_proba, data)
+        if looks_like_probabilities(data.logits):
+            outcome["warnings"] += (
+                "the logits lie in [0, 1] and their rows sum to 1: they look like probabilities; "
+                "if they are, pass their logarithms (on the command line: --probs NAME)",
+            )
+        self._diagnose(**outcome, n=data.n, n_per_class=data.counts())
         return self
+
+    def _diagnose(self, *, warnings: tuple[str, ...], **outcome: Any) -> None:
+        """Set `diagnostics_`, with a note on missing classes and few samples, and warn."""
+        n, counts, notes = outcome["n"], outcome["n_per_class"], list(warnings)
+        missing = [i for i, c in enumerate(counts) if c == 0]
+        if missing and self.state:
+            shown = ", ".join(map(str, missing[:5])) + (", …" if len(missing) > 5 else "")
+            notes.append(
+                f"no calibration sample of {len(missing)} of {len(counts)} classes ({shown}); "
+                "what is fitted says nothing about them"
+            )
+        if self.state and n < FEW_SAMPLES_PER_CLASS * 2:
+            notes.append(
+                f"only {n} calibration samples; a fit from so few is mostly noise, "
+                f"use {FEW_SAMPLES_PER_CLASS} per class or more"
+            )
+        self.diagnostics_ = Diagnostics(warnings=tuple(notes), **outcome)
+        for message in notes:
+            warn(f"{type(self).__name__}: {message}", FitWarning, stacklevel=3)
 
     def predict_log_proba(self, logits: Any) -> Array:
         """Calibrated log-probabilities, of the same kind, device and precision as `logits`."""
@@ -280,51 +302,6 @@ class Calibrator(BaseEstimator):
 
         export(self, path, dtype=dtype, compute=compute)
 
-    def _diagnose(
-        self,
-        data: FitData,
-        before: float,
-        objective: str = "nll",
-        after: float | None = None,
-        iterations: int = 0,
-        converged: bool = True,
-        at_edge: bool = False,
-        warnings: tuple[str, ...] = (),
-    ) -> Diagnostics:
-        """Fill in what every calibrator shares: NLL before and after, class counts, few samples."""
-        if after is None:
-            after = map_nll(self._log_proba, data)
-        counts = data.counts()
-        notes = list(warnings)
-        if looks_like_probabilities(data.logits):
-            notes.append(
-                "the logits lie in [0, 1] and their rows sum to 1: they look like probabilities; "
-                "if they are, pass their logarithms (on the command line: --probs NAME)"
-            )
-        missing = [i for i, c in enumerate(counts) if c == 0]
-        if missing and self.state:
-            shown = ", ".join(map(str, missing[:5])) + (", …" if len(missing) > 5 else "")
-            notes.append(
-                f"no calibration sample of {len(missing)} of {len(counts)} classes ({shown}); "
-                "what is fitted says nothing about them"
-            )
-        if self.state and data.n < FEW_SAMPLES_PER_CLASS * 2:
-            notes.append(
-                f"only {data.n} calibration samples; a fit from so few is mostly noise, "
-                f"use {FEW_SAMPLES_PER_CLASS} per class or more"
-            )
-        return Diagnostics(
-            objective=objective,
-            before=float(before),
-            after=float(after),
-            iterations=int(iterations),
-            converged=bool(converged),
-            at_edge=bool(at_edge),
-            n=data.n,
-            n_per_class=counts,
-            warnings=tuple(notes),
-        )
-
     def _fit_labels(self, logits: Array, y: Any, sample_weight: Any) -> Self:
         labels = as_array(y)
         if logits.ndim != 2 or tuple(labels.shape) != tuple(logits.shape):
@@ -354,20 +331,8 @@ class Calibrator(BaseEstimator):
 
 def softmax_nll(data: FitData) -> float:
     """Mean NLL of softmax(z) on the fitting data."""
-    xp = namespace(data.logits)
-
-    def block(rows: slice) -> tuple[float, float]:
-        z, y = data.logits[rows], data.labels[rows]
-        top = xp.max(z, axis=1)
-        below = xp.astype(top - z[xp.arange(z.shape[0], device=y.device), y], xp.float64)
-        losses = xp.log(xp.astype(xp.exp(z - top[:, None]).sum(1), xp.float64)) + below
-        if data.weights is None:
-            return float(losses.sum()), float(losses.shape[0])
-        w = xp.astype(data.weights[rows], xp.float64)
-        return float((w * losses).sum()), float(w.sum())
-
-    loss, total = np.sum(map_rows(block, data.logits), axis=0)
-    return float(loss / total)
+    sums = moment_sums(data.logits, data.labels, data.weights, 1.0, quick=False)
+    return float(sums[0] / sums[4])
 
 
 def map_nll(log_proba: Callable[[Array], Array], data: FitData) -> float:

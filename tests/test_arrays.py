@@ -17,6 +17,7 @@ from focalcal._arrays import (
     softmax,
     to_numpy,
 )
+from focalcal.errors import InputError
 
 torch = pytest.importorskip("torch")
 
@@ -97,3 +98,12 @@ def test_gradients_pass_through():
 def test_namespace_is_shared():
     assert namespace(np.ones(1)).__name__.endswith("numpy")
     assert namespace(torch.ones(1)).__name__.endswith("torch")
+
+
+def test_matrices_and_masked_arrays_are_plain_arrays_or_refused():
+    x = np.arange(6.0).reshape(3, 2)
+    for given in (x.view(np.matrix), np.ma.masked_array(x)):
+        assert type(as_array(given)) is np.ndarray
+        np.testing.assert_array_equal(as_array(given), x)
+    with pytest.raises(InputError, match="without masked values"):
+        as_array(np.ma.masked_array(x, mask=x == 2))

@@ -12,6 +12,8 @@ from typing import Any
 import array_api_compat
 import numpy as np
 
+from focalcal.errors import InputError
+
 Array = Any
 """A NumPy array or a torch tensor on any device."""
 
@@ -24,9 +26,13 @@ def is_torch(x: Any) -> bool:
 def as_array(x: Any) -> Array:
     """Arrays pass through; lists, scalars, pandas and polars columns become NumPy.
 
-    Only the byte order of files from other machines is made this one's.
+    The byte order of files from other machines is made this one's, and NumPy's own matrices and
+    masked arrays become plain ones, unless something is masked.
     """
     if isinstance(x, np.ndarray):
+        if np.ma.is_masked(x):
+            raise InputError("expected an array without masked values; leave those samples out")
+        x = np.asarray(x)
         return x if x.dtype.isnative else x.astype(x.dtype.newbyteorder("="))
     if is_torch(x):
         return x

@@ -181,7 +181,7 @@ def test_what_has_no_interval_says_why():
 def test_a_rare_class_that_was_not_drawn_is_allowed_for(n, sharper):
     """About 0.4 % of the samples are wrong, so that most data sets have no wrong one."""
     rng = np.random.default_rng(n)
-    names = ("nll", "brier", "brier_refinement", "brier_calibration")
+    names = ("nll", "brier", "brier_refinement", "brier_calibration", "classwise_ece", "ace")
 
     def draw(size):
         z = 1.5 * rng.normal(size=size) - 6
@@ -195,6 +195,8 @@ def test_a_rare_class_that_was_not_drawn_is_allowed_for(n, sharper):
     at = np.ceil(p * 15)
     gaps = [(np.mean(at == b), (p - q)[at == b].mean()) for b in range(1, 16) if (at == b).any()]
     true["brier_calibration"] = float(2 * sum(share * gap**2 for share, gap in gaps))
+    true["classwise_ece"] = float(sum(share * abs(gap) for share, gap in gaps))
+    true["ace"] = float(np.abs(p - q).mean())  # the sign of z decides that of p − q
     true["brier_refinement"] = true["brier"] - true["brier_calibration"]
     held = dict.fromkeys(names, 0)
     for _ in range(100):

@@ -90,7 +90,8 @@ def _unseen_errors(name: str, sample: Sample, level: float) -> float:
     other classes: (H + c·ln c)/(1 − c) nats, or Σp² + 1 − 2·(Σp² − c²)/(1 − c) of the Brier score.
     The log-loss of errors at c = 1 is unknown: they are left out, NaN if there are no others.
     """
-    if not sample.correct.all():
+    errors = _unseen_share(sample, level)
+    if errors == 0:
         return 0.0
     c, loss, w = sample.confidence, sample.values[name], sample.weights
     doubt = np.where(c < 1, 1 - c, 1.0)
@@ -103,8 +104,12 @@ def _unseen_errors(name: str, sample: Sample, level: float) -> float:
         cost = scale * (squares + 1 - 2 * (squares - c**2) / doubt)
     if w is not None and w.sum() == 0:
         return math.nan
-    errors = 1 - _wilson(1.0, sample.total, level)[0]
     return errors * float(np.average(cost - loss, weights=w))
+
+
+def _unseen_share(sample: Sample, level: float) -> float:
+    """The share of errors that samples which are all right do not exclude; 0 if some are wrong."""
+    return 1 - _wilson(1.0, sample.total, level)[0] if sample.correct.all() else 0.0
 
 
 def gap_interval(value: float, sample: Sample, level: float) -> Ends:
@@ -189,7 +194,8 @@ def class_error_interval(part: str) -> Interval:
     t·δ would give it. How δ spreads over the cells, and p itself, are unknown. The upper end takes
     δ = g and the mean probability p̄. The lower end takes g shrunk by James and Stein's rule, where
     small gaps are all noise, and of p̄ and the frequency ȳ the one with more noise. The interval is
-    extended to the value, which lies above it where noise is most of the value.
+    extended to the value, which lies above it where noise is most of the value, and by errors that
+    the accuracy allows for if all samples are right: each moves the gaps of two classes.
     """
 
     def interval(value: float, sample: Sample, level: float) -> Ends:
@@ -199,7 +205,9 @@ def class_error_interval(part: str) -> Interval:
         low = _error_end(cells, cells.most_noise, shrunk if shrunk.any() else x, z, value)
         x = cells.gap / np.where(cells.least_noise > 0, cells.least_noise, 1.0)
         high = _error_end(cells, cells.least_noise, x, -z, value)
-        return min(low, value), max(high, value)
+        k = len(x)
+        more = min(k, 2) / k * _unseen_share(sample, level)
+        return min(low, value), max(high, value) + more
 
     return interval
 
@@ -237,8 +245,8 @@ def calibration_interval(value: float, sample: Sample, level: float) -> Ends:
     """
     low, high = _Squares.of_classes(sample).interval(level)
     scale = _scale(sample)
-    if sample.correct.all():
-        errors = 1 - _wilson(1.0, sample.total, level)[0]
+    errors = _unseen_share(sample, level)
+    if errors:
         high = max(high, (math.sqrt(value / scale) + math.sqrt(2) * errors) ** 2)
     return max(min(scale * low, value), 0.0), min(max(scale * high, value), 2.0)
 

@@ -84,7 +84,7 @@ def truth(population: Population, rng: np.random.Generator, n: int = 300_000) ->
         exact=lambda: in_order(c, own),
     )
     values = {name: float(m.of(stats)) for name, m in METRICS.items()}
-    values["debiased_ece"] = float(_bins.rms_gap(stats.equal_mass))
+    values["debiased_ece"] = float(np.sqrt(_bins.squared_gap(stats.equal_mass)))
     return values
 
 

@@ -98,7 +98,6 @@ WITHOUT_DATA = {
 ELSEWHERE = {
     "sum_over_processes": "needs a process group",
     "add_samples": "adds to the table it is given",
-    "add_columns": "adds to the table it is given",
 }
 
 PACKAGES = ("maps", "metrics", "bins", "figures", "losses", "curvature")

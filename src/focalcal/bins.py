@@ -148,9 +148,8 @@ def even_bins(x: np.ndarray, hits: np.ndarray, m: int, weights: np.ndarray | Non
     edges = _even_edges(ordered, m)
     near = edges[1:-1].astype(x.dtype)
     starts = np.concatenate([[0], np.searchsorted(ordered, near, side="right"), [len(x)]])
-    running = np.concatenate([[0.0], np.cumsum(ordered, dtype=np.float64)])
     correct = np.bincount(np.searchsorted(near, x[hits]), minlength=len(edges) - 1)
-    sums = np.diff(starts), np.diff(running[starts]), correct
+    sums = np.diff(starts), np.add.reduceat(ordered, starts[:-1], dtype=np.float64), correct
     return Bins(edges, *(np.asarray(v, np.float64) for v in sums))
 
 
@@ -192,17 +191,17 @@ def bin_samples(confidence: Any, correct: Any, edges: Any, weights: Any = None) 
     x, hit = _wide(to_numpy(confidence)), to_numpy(correct) != 0
     edges = np.asarray(to_numpy(edges), dtype=np.float64)
     w = None if weights is None else to_numpy(weights).astype(np.float64, copy=False)
-    if not (kernels.fast(8 * len(x)) and in_range(x)):
-        return Bins(edges, *kernels.bins_of(x, hit, w, edges.astype(x.dtype)))
-    w = np.ones(len(x)) if w is None else w
+    kernel = kernels.pick(kernels.fast(8 * len(x)) and in_range(x))
     near, even = kernels.open_edges(edges, x.dtype), kernels.is_even(edges)
 
     def block(rows: slice) -> np.ndarray:
-        table = np.zeros((3, len(edges) - 1))
-        kernels.loops().bins_of(x[rows], hit[rows], w[rows], near, even, table)
+        table, found = np.zeros((3, len(edges) - 1)), x[rows]
+        weight = np.ones(len(found)) if w is None else w[rows]
+        kernel.bins_of(found, hit[rows], weight, near, even, table)
         return table
 
-    return Bins(edges, *np.sum(map_blocks(block, len(x), _BLOCK), axis=0))
+    none = np.zeros((3, len(edges) - 1))
+    return Bins(edges, *sum(map_blocks(block, len(x), _BLOCK), none))
 
 
 def bin_columns(labels: Any, probs: Any, edges: Any, weights: Any = None) -> Bins:
@@ -218,14 +217,15 @@ def bin_columns(labels: Any, probs: Any, edges: Any, weights: Any = None) -> Bin
     p, y = _wide(to_numpy(probs)), to_numpy(labels).astype(np.intp, copy=False)
     edges = np.asarray(to_numpy(edges), dtype=np.float64)
     w = np.ones(len(p)) if weights is None else to_numpy(weights).astype(np.float64, copy=False)
-    quick = kernels.fast(p.size) and kernels.is_even(edges) and in_range(p)
+    kernel = kernels.pick(kernels.fast(p.size) and kernels.is_even(edges) and in_range(p))
+    near = kernels.open_edges(edges, p.dtype)
 
     def block(rows: slice) -> np.ndarray:
         table = np.zeros((3, p.shape[1], len(edges) - 1))
-        return add_columns(table, y[rows], p[rows], edges, w[rows], quick)
+        kernel.class_bins_of(p[rows], y[rows], w[rows], near, table)
+        return table
 
-    parts = map_blocks(block, len(p), max(_BLOCK // p.shape[1], 64))
-    return Bins(edges, *np.sum(parts, axis=0))
+    return Bins(edges, *sum(map_blocks(block, len(p), max(_BLOCK // p.shape[1], 64))))
 
 
 def in_range(x: np.ndarray) -> bool:
@@ -233,44 +233,14 @@ def in_range(x: np.ndarray) -> bool:
     return len(x) > 0 and bool(x.min() >= 0 and x.max() <= 1)
 
 
-def add_columns(
-    table: np.ndarray, y: np.ndarray, p: np.ndarray, edges: np.ndarray, w: Any, quick: bool
-) -> np.ndarray:
-    """Add the sums of `bin_columns` for one block of samples to a table (3, K, M)."""
-    if quick:
-        kernels.loops().class_bins_of(p, y, w, kernels.open_edges(edges, p.dtype), table)
-    else:
-        table += kernels.class_bins_of(p, y, w, edges.astype(p.dtype))
-    return table
-
-
 def mean_gap(b: Bins) -> np.ndarray:
     """Σ_b (n_b/n)·|gap_b|, for each leading axis of the bins."""
     return np.abs(b.confidence_sums - b.correct_sums).sum(axis=-1) / b.total
 
 
-def max_gap(b: Bins) -> np.ndarray:
-    """Largest |gap_b| over the bins that are not empty."""
-    return ratio_or_zero(np.abs(b.confidence_sums - b.correct_sums), b.counts).max(axis=-1)
-
-
-def rms_gap(b: Bins) -> np.ndarray:
-    """Root of Σ_b (n_b/n)·gap_b²."""
-    return np.sqrt(squared_gap(b))
-
-
 def squared_gap(b: Bins) -> np.ndarray:
     """Σ_b (n_b/n)·gap_b²."""
     return ratio_or_zero((b.confidence_sums - b.correct_sums) ** 2, b.counts).sum(axis=-1) / b.total
-
-
-def debiased_gap(b: Bins) -> np.ndarray:
-    """Root of the debiased Σ_b (n_b/n)·gap_b², 0 where the estimate is negative."""
-    accuracy = ratio_or_zero(b.correct_sums, b.counts)
-    spare = b.counts - 1
-    variance = b.counts * accuracy * (1 - accuracy)
-    bias = np.divide(variance, spare, out=np.zeros_like(variance), where=spare > 0)
-    return np.sqrt(np.maximum(squared_gap(b) - bias.sum(axis=-1) / b.total, 0))
 
 
 def ratio_or_zero(top: np.ndarray, bottom: np.ndarray) -> np.ndarray:

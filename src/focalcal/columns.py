@@ -52,20 +52,19 @@ class Columns:
 
 @dataclasses.dataclass(frozen=True)
 class Input:
-    """Checked predictions: values (N, K) on one device, labels (N,) there, weights (N,) or None.
+    """Checked predictions: values (N, K) on any device, labels (N,), weights (N,) or None.
 
-    kind: "classes", "binary" (one column was given) or "event"; logits: what the values are; top:
-    confidence and correctness, if checking found them; table: the sums of their bins.
+    kind: "classes", "binary" (one column was given) or "event"; logits: what the values are; quick:
+    whether compiled loops are used; top: confidence and correctness, if checking found them.
     """
 
     values: Array
-    labels: Array
+    labels: np.ndarray
     weights: np.ndarray | None
     kind: str
     logits: bool
     quick: bool
     top: tuple[np.ndarray, np.ndarray] | None = None
-    table: np.ndarray | None = None
 
     def __len__(self) -> int:
         return int(self.values.shape[0])
@@ -82,48 +81,33 @@ class Input:
 
     def columns(self, rows: slice, scores: bool = True) -> Columns:
         """The columns of some rows; without `scores` only the top label, where that is cheaper."""
-        values, y = self.values[rows], self.labels[rows]
+        values, y = to_numpy(self.values[rows]), self.labels[rows]
         if self.kind == "event":
-            return _event_columns(to_numpy(values)[:, 0], to_numpy(y) != 0)
+            return _event_columns(values[:, 0], y != 0)
+        kernel, n = kernels.pick(self.quick), len(y)
+        confidence, correct = np.empty(n, values.dtype), np.empty(n, bool)
+        nll, entropy, brier = np.empty((3, n)) if scores or self.logits else (None, None, None)
         if self.logits:
-            p, confidence, correct, *rest = self._of_logits(values, y)
+            below, top, rest = np.array(values.T, order="C"), np.empty(n, np.int32), np.empty(n)
+            kernel.below_top(below, np.finfo(values.dtype).min, top)
+            p = np.exp(below)
+            found = confidence, correct, rest, nll, entropy, brier
+            kernel.scores_of_logits(below, p, top, y, *found)
+            log_total, values = np.log1p(rest), p.T
+            nll += log_total
+            entropy += log_total
         else:
-            p = values
-            confidence, correct = self._top(values, y, rows)
-            rest = self._of_probs(values, y) if scores else (None, None, None)
-        nll, entropy, brier = rest
+            if self.top is None:
+                kernel.top_label(values, y, np.inf, confidence, correct)
+            else:
+                confidence, correct = (column[rows] for column in self.top)
+            if scores:
+                with np.errstate(divide="ignore"):
+                    log_p = np.log(values)
+                kernel.scores_of_probs(values, log_p, y, nll, entropy, brier)
         if self.kind == "binary" and brier is not None:
-            brier = brier / 2
-        return Columns(confidence, correct, nll, entropy, brier, to_numpy(y), to_numpy(p))
-
-    def _top(self, p: Array, y: Array, rows: slice) -> tuple[np.ndarray, np.ndarray]:
-        if self.top is not None:
-            return self.top[0][rows], self.top[1][rows]
-        confidence, correct = kernels.top_label(p, y)
-        return to_numpy(confidence), to_numpy(correct)
-
-    def _of_probs(self, p: Array, y: Array) -> tuple[np.ndarray, ...]:
-        if not self.quick:
-            return kernels.scores_of_probs(p, y)
-        out = np.empty((3, len(p)))
-        with np.errstate(divide="ignore"):
-            kernels.loops().scores_of_probs(p, np.log(p), y, *out)
-        return tuple(out)
-
-    def _of_logits(self, z: Array, y: Array) -> tuple[np.ndarray, ...]:
-        if not self.quick:
-            return kernels.scores_of_logits(z, y)
-        loops, n = kernels.loops(), len(z)
-        below, top = np.array(z.T, order="C"), np.empty(n, np.int32)
-        loops.below_top(below, np.finfo(z.dtype).min, top)
-        p = np.exp(below)
-        confidence, correct = np.empty(n, z.dtype), np.empty(n, bool)
-        rest, nll, entropy, brier = np.empty((4, n))
-        loops.scores_of_logits(below, p, top, y, confidence, correct, rest, nll, entropy, brier)
-        log_total = np.log1p(rest)
-        nll += log_total
-        entropy += log_total
-        return p.T, confidence, correct, nll, entropy, brier
+            brier /= 2
+        return Columns(confidence, correct, nll, entropy, brier, y, values)
 
 
 def read(
@@ -134,14 +118,12 @@ def read(
     confidence: Any = None,
     sample_weight: Any = None,
     quick: bool | None = None,
-    edges: np.ndarray | None = None,
 ) -> Input:
     """Check predictions of one of the three kinds, once.
 
     y_true: (N,) labels, or 0/1 for an event; exactly one of y_prob, logits and confidence (the
-    forecast of an event, (N,)); quick: whether compiled loops are used (by size if None); edges: of
-    equally wide bins, to count confidences while they are in cache. `y_true` may also be a
-    `Predictions`, which was checked when it was made.
+    forecast of an event, (N,)); quick: whether compiled loops are used (by size if None). `y_true`
+    may also be a `Predictions`, which was checked when it was made.
     """
     if y_true is not None and hasattr(y_true, "as_logits"):
         return _of_predictions(y_true, sample_weight, quick)
@@ -156,13 +138,13 @@ def read(
     if confidence is not None:
         return _of_event(y_true, confidence, sample_weight, quick)
     values = _prepare(y_prob)
-    fast = kernels.fast(values.size) if quick is None and isinstance(values, np.ndarray) else quick
-    if fast and _is_plain(values):
-        found = _checked_top(values, y_true, edges if sample_weight is None else None)
+    if _is_plain(values):
+        quick = kernels.fast(values.size) if quick is None else quick
+        found = _checked_top(values, y_true, quick)
         if found is not None:
-            y, *top, table = found
+            y, *top = found
             weights = _weights(sample_weight, len(y))
-            return Input(values, y, weights, "classes", False, True, tuple(top), table)
+            return Input(values, y, weights, "classes", False, quick, tuple(top))
     return _make(check_probs(values), y_true, sample_weight, False, quick)
 
 
@@ -188,11 +170,8 @@ def _make(
         values = two_columns(values) if logits else both_columns(values)
     if y is None:
         y = check_labels(y_true, values.shape[0], values.shape[1])
-    if isinstance(values, np.ndarray):
-        y = to_numpy(y).astype(np.intp, copy=False)
-        quick = kernels.fast(values.size) if quick is None else quick
-    else:
-        y, quick = namespace(values).asarray(y, device=values.device), False
+    y = to_numpy(y).astype(np.intp, copy=False)
+    quick = kernels.fast(len(y) * values.shape[1]) if quick is None else quick
     weights = _weights(sample_weight, len(y))
     return Input(values, y, weights, "binary" if one else "classes", logits, quick)
 
@@ -239,29 +218,20 @@ def _event_columns(c: np.ndarray, happened: np.ndarray) -> Columns:
     )
 
 
-def _checked_top(p: np.ndarray, y_true: Any, edges: np.ndarray | None) -> tuple[Any, ...] | None:
-    """Labels, confidence, correctness and their bins in one pass; None if anything is wrong."""
+def _checked_top(p: np.ndarray, y_true: Any, quick: bool) -> tuple[np.ndarray, ...] | None:
+    """Labels, confidence and correctness in one pass; None if anything is wrong."""
     y = to_numpy(as_array(y_true))
     if y.shape != (len(p),) or y.dtype.kind not in "iu":
         return None
     confidence, correct = np.empty(len(p), p.dtype), np.empty(len(p), bool)
-    tolerance = SUM_TOLERANCE[p.dtype.name]
-    y = y.astype(np.intp, copy=False)
+    y, tolerance = y.astype(np.intp, copy=False), SUM_TOLERANCE[p.dtype.name]
 
-    def block(rows: slice) -> np.ndarray | None:
-        c, right = confidence[rows], correct[rows]
-        if not kernels.loops().top_label(p[rows], y[rows], tolerance, c, right):
-            return None
-        table = np.zeros((3, 0 if edges is None else len(edges) - 1))
-        if edges is not None:
-            near = kernels.open_edges(edges, c.dtype)
-            kernels.loops().bins_of(c, right, np.ones(len(c)), near, True, table)
-        return table
+    def block(rows: slice) -> bool:
+        found = confidence[rows], correct[rows]
+        return kernels.pick(quick).top_label(p[rows], y[rows], tolerance, *found)
 
-    tables = map_blocks(block, len(p), max(BLOCK // p.shape[1], 64))
-    if any(table is None for table in tables):
-        return None
-    return y, confidence, correct, None if edges is None else np.sum(tables, axis=0)
+    fine = map_blocks(block, len(p), max(BLOCK // p.shape[1], 64))
+    return (y, confidence, correct) if all(fine) else None
 
 
 def _is_plain(x: Array) -> bool:

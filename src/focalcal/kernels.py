@@ -1,17 +1,19 @@
 """The work over samples in NumPy: the specification of the compiled loops of the same names.
 
-It is also what runs without numba, on small inputs and on a GPU.
+A function and its loop in `loops` take the same arguments and write into the last of them. The
+NumPy version also runs without numba and on small inputs; `pick` chooses. Outer edges are infinite
+(`open_edges`).
 """
 
 from __future__ import annotations
 
 import functools
 import os
+import sys
 from types import ModuleType
+from typing import Any
 
 import numpy as np
-
-from focalcal._arrays import Array, namespace, take_along_axis, to_numpy
 
 LEAST = 1 << 22
 """Numbers in an input from which compiled loops are used; below, importing numba costs more."""
@@ -34,94 +36,13 @@ def fast(size: int) -> bool:
     return size >= LEAST and loops() is not None
 
 
-def top_label(p: Array, y: Array) -> tuple[Array, Array]:
-    """The largest probability of each row of (n, K), and whether the label is its first class."""
-    xp = namespace(p)
-    at = xp.argmax(p, axis=1)
-    return take_along_axis(p, at[:, None], axis=1)[:, 0], at == y
+def pick(quick: bool) -> ModuleType:
+    """`loops` if `quick` and there are any, else this module."""
+    return (loops() if quick else None) or sys.modules[__name__]
 
 
-def scores_of_probs(p: Array, y: Array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """−ln p_y, entropy −Σ p ln p and squared error Σ (p − 1[y=k])² of each row of (n, K)."""
-    xp = namespace(p)
-    y = xp.astype(y, xp.int64)
-    with np.errstate(divide="ignore"):
-        log_p = xp.log(xp.astype(p, xp.float64))
-    own = take_along_axis(p, y[:, None], axis=1)[:, 0]
-    nll = -take_along_axis(log_p, y[:, None], axis=1)[:, 0]
-    entropy = -xp.sum(xp.where(p > 0, p * xp.where(p > 0, log_p, 0.0), 0.0), axis=1)
-    wide = xp.astype(own, xp.float64)
-    rest = xp.sum(xp.astype(p, xp.float64) ** 2, axis=1) - wide**2
-    return to_numpy(nll), to_numpy(entropy), to_numpy(xp.clip(rest, min=0.0) + (1 - wide) ** 2)
-
-
-def scores_of_logits(z: Array, y: Array) -> tuple[Array, ...]:
-    """Probabilities (n, K), top label and scores of logits: (p, confidence, correct, *scores).
-
-    ln Σ exp z − z_y and ln Σ exp z − Σ p z in terms of z − max z: finite for every finite logit.
-    """
-    xp = namespace(z)
-    at = xp.argmax(z, axis=1)
-    with np.errstate(over="ignore"):
-        below = z - take_along_axis(z, at[:, None], axis=1)
-    below = xp.clip(below, min=float(xp.finfo(z.dtype).min))
-    e = xp.exp(below)
-    is_top = xp.arange(z.shape[1], device=z.device)[None, :] == at[:, None]
-    rest = xp.sum(xp.astype(xp.where(is_top, 0.0, e), xp.float64), axis=1)
-    total = 1 + rest
-    p = xp.astype(e / total[:, None], z.dtype)
-    own = take_along_axis(below, xp.astype(y, xp.int64)[:, None], axis=1)[:, 0]
-    mean = xp.sum(xp.where(p > 0, p * xp.where(p > 0, below, 0.0), 0.0), axis=1)
-    wide = xp.astype(p, xp.float64)
-    hot = xp.arange(z.shape[1], device=z.device)[None, :] == y[:, None]
-    square = xp.sum(xp.where(hot, 1 - wide, wide) ** 2, axis=1)
-    log_total = xp.log1p(rest)
-    confidence = xp.astype(1 / total, z.dtype)
-    columns = confidence, at == y, log_total - own, log_total - mean, square
-    return (p, *map(to_numpy, columns))
-
-
-def bin_between(x: np.ndarray, inner: np.ndarray) -> np.ndarray:
-    """How many of the increasing inner edges lie below each value; all of them below NaN."""
-    if len(inner) > 32:
-        return np.asarray(np.searchsorted(inner, x))
-    at = np.full(x.shape, len(inner), np.int8)  # a comparison per edge beats a search
-    for edge in inner:
-        at -= x <= edge
-    return at.astype(np.intp)
-
-
-def bins_of(x: np.ndarray, hit: np.ndarray, w: np.ndarray | None, edges: np.ndarray) -> np.ndarray:
-    """Σ w, Σ w·x and Σ w·hit per bin, (3, M); x (n,), hit (n,) bool, w (n,) or None."""
-    m = len(edges) - 1
-    at = bin_between(x, edges[1:-1])
-    hits = hit.astype(np.float64) if w is None else hit * w
-    sums = w, x if w is None else x * w, hits
-    return np.stack([np.bincount(at, weights=v, minlength=m) for v in sums])
-
-
-def class_bins_of(p: np.ndarray, y: np.ndarray, w: np.ndarray, edges: np.ndarray) -> np.ndarray:
-    """Σ w, Σ w·p and Σ w·1[y=k] per class and bin, (3, K, M); a label of −1 is no class."""
-    (n, k), m = p.shape, len(edges) - 1
-    cell = bin_between(p, edges[1:-1]) + np.arange(k) * m
-    flat, some = cell.ravel(), np.flatnonzero(y >= 0)
-    each = np.broadcast_to(w[:, None], (n, k)).ravel()
-    tables = (
-        np.bincount(flat, weights=each, minlength=k * m),
-        np.bincount(flat, weights=(p * w[:, None]).ravel(), minlength=k * m),
-        np.bincount(cell[some, y[some]], weights=w[some], minlength=k * m),
-    )
-    return np.stack(tables).reshape(3, k, m)
-
-
-def log_odds(p: np.ndarray) -> np.ndarray:
-    """ln p/(1 − p), infinite at 0 and 1."""
-    with np.errstate(divide="ignore"):
-        return np.log(p / (1 - p))
-
-
-def open_edges(edges: np.ndarray, kind: np.dtype) -> np.ndarray:
-    """Edges in the precision of the values, the outer ones infinite, for the compiled loops."""
+def open_edges(edges: np.ndarray, kind: Any) -> np.ndarray:
+    """Edges in the precision of the values, the outer ones infinite."""
     return np.concatenate([[-np.inf], edges[1:-1], [np.inf]]).astype(kind)
 
 
@@ -130,15 +51,171 @@ def is_even(edges: np.ndarray) -> bool:
     return np.array_equal(edges, np.linspace(0.0, 1.0, len(edges)))
 
 
-def cell_scores(
-    p: np.ndarray, y: np.ndarray, inner: np.ndarray, slope: np.ndarray, level: np.ndarray
-) -> np.ndarray:
-    """Σ_k slope[k, b]·(p_k − 1[y=k]) + level[k, b] of each row, b the bin of p_k in class k.
+def log_odds(p: np.ndarray) -> np.ndarray:
+    """ln p/(1 − p), infinite at 0 and 1."""
+    with np.errstate(divide="ignore"):
+        return np.log(p / (1 - p))
 
-    p: (n, K); inner: (K, M−1) inner edges of each class; slope, level: (K, M). Returns (n,).
+
+def top_label(
+    p: np.ndarray, y: np.ndarray, tolerance: float, confidence: np.ndarray, correct: np.ndarray
+) -> bool:
+    """The largest probability of each row of (n, K), and whether the label is its first class.
+
+    Returns False if a row is not a distribution or a label no class.
     """
-    out = np.zeros(len(p))
-    for k in range(p.shape[1]):
-        at = np.searchsorted(inner[k], p[:, k])
-        out += slope[k, at] * (p[:, k] - (y == k)) + level[k, at]
-    return out
+    top = p.argmax(axis=1)
+    confidence[:] = p[np.arange(len(p)), top]
+    correct[:] = top == y
+    total = p @ np.ones(p.shape[1], p.dtype)
+    fine = p.min() >= 0 and confidence.max() <= 1 and y.min() >= 0 and y.max() < p.shape[1]
+    return bool(fine and np.abs(total - 1).max() <= tolerance)
+
+
+def scores_of_probs(
+    p: np.ndarray,
+    log_p: np.ndarray,
+    y: np.ndarray,
+    nll: np.ndarray,
+    entropy: np.ndarray,
+    square: np.ndarray,
+) -> None:
+    """−ln p_y, entropy −Σ p ln p and squared error Σ (p − 1[y=k])² of each row of (n, K)."""
+    rows = np.arange(len(p))
+    own = p[rows, y].astype(np.float64)
+    nll[:] = -log_p[rows, y]
+    entropy[:] = -np.einsum("nk,nk->n", p, np.where(p > 0, log_p, 0.0), dtype=np.float64)
+    rest = np.einsum("nk,nk->n", p, p, dtype=np.float64) - own**2
+    square[:] = np.maximum(rest, 0) + (1 - own) ** 2
+
+
+def below_top(z: np.ndarray, least: float, top: np.ndarray) -> None:
+    """Logits (K, n) become z − max z of each sample, at least `least`; top: where the max is."""
+    top[:] = z.argmax(axis=0)
+    with np.errstate(over="ignore"):
+        np.maximum(z - z.max(axis=0), least, out=z)
+
+
+def scores_of_logits(
+    below: np.ndarray,
+    e: np.ndarray,
+    top: np.ndarray,
+    y: np.ndarray,
+    confidence: np.ndarray,
+    correct: np.ndarray,
+    rest: np.ndarray,
+    nll: np.ndarray,
+    entropy: np.ndarray,
+    square: np.ndarray,
+) -> None:
+    """Top label and scores of z − max z, (K, n), and of its exponential, which becomes p.
+
+    rest: Σ exp of all but the largest; log1p(rest) is left to be added to `nll` and `entropy`.
+    """
+    column = np.arange(len(y))
+    e[top, column] = 0
+    rest[:] = e.sum(axis=0, dtype=np.float64)
+    e[top, column] = 1
+    share = 1 / (1 + rest)
+    own = e[y, column] * share
+    confidence[:] = share
+    correct[:] = top == y
+    nll[:] = -below[y, column]
+    entropy[:] = -share * np.einsum("kn,kn->n", e, below, dtype=np.float64)
+    squares = share**2 * np.einsum("kn,kn->n", e, e, dtype=np.float64)
+    square[:] = np.maximum(squares - own**2, 0) + (1 - own) ** 2
+    e *= confidence
+
+
+def bin_between(x: np.ndarray, inner: np.ndarray) -> np.ndarray:
+    """How many of the increasing inner edges lie below each value; all of them below NaN."""
+    if len(inner) > 32:
+        return np.asarray(np.searchsorted(inner, x))
+    at = np.full(x.shape, len(inner), np.int8)  # a comparison per edge beats a search
+    for edge in inner:
+        at -= (x <= edge).view(np.int8)
+    return at.astype(np.intp)
+
+
+def bins_of(
+    x: np.ndarray,
+    hit: np.ndarray,
+    w: np.ndarray,
+    edges: np.ndarray,
+    even: bool,
+    table: np.ndarray,
+) -> None:
+    """Add Σ w, Σ w·x and Σ w·hit per bin to a table (3, M); x, w: (n,), hit: (n,) bool."""
+    at = bin_between(x, edges[1:-1])
+    for sums, v in zip(table, (w, x * w, hit * w)):
+        sums += np.bincount(at, weights=v, minlength=len(sums))
+
+
+def class_bins_of(
+    p: np.ndarray, y: np.ndarray, w: np.ndarray, edges: np.ndarray, table: np.ndarray
+) -> None:
+    """Add Σ w, Σ w·p and Σ w·1[y=k] per class and bin to (3, K, M); a label of −1 is no class."""
+    _, k, m = table.shape
+    p = np.ascontiguousarray(p.T)
+    cell = bin_between(p, edges[1:-1])
+    cell += m * np.arange(k)[:, None]
+    some = np.flatnonzero(y >= 0)
+    parts = (
+        (cell.ravel(), np.tile(w, k)),
+        (cell.ravel(), (p * w).ravel()),
+        (cell[y[some], some], w[some]),
+    )
+    for sums, (at, v) in zip(table, parts):
+        sums += np.bincount(at, weights=v, minlength=k * m).reshape(k, m)
+
+
+def cells_of(
+    x: np.ndarray,
+    odds: np.ndarray,
+    hit: np.ndarray,
+    w: np.ndarray,
+    cells: tuple[Any, ...],
+    table: np.ndarray,
+) -> None:
+    """`bins_of` for the cells of `ordered.fine_edges`, given `ordered.cell_search`."""
+    bins_of(x.astype(np.float64), hit, w, cells[0], False, table)
+
+
+def sums_of(
+    nll: np.ndarray,
+    p_y: np.ndarray,
+    entropy: np.ndarray,
+    brier: np.ndarray,
+    high: np.ndarray,
+    correct: np.ndarray,
+    w: np.ndarray,
+    sums: np.ndarray,
+) -> None:
+    """Add the first seven sums of `stats.SUMS` over wrong and over right samples to (S, 2)."""
+    infinite, right = np.isinf(nll), w * correct
+    finite = np.where(infinite, 0.0, nll)
+    values = np.stack([np.ones(len(w)), brier, finite, infinite, entropy, p_y, high])
+    sums[: len(values)] += values @ np.stack([w - right, right], axis=1)
+
+
+def cell_scores(
+    p: np.ndarray,
+    y: np.ndarray,
+    inner: np.ndarray,
+    slope: np.ndarray,
+    level: np.ndarray,
+    out: np.ndarray,
+) -> None:
+    """Σ_k slope[k, b]·(p_k − 1[y=k]) + level[k, b] of each sample, b the bin of p_k in class k.
+
+    p: (K, n); inner: (K, M−1) inner edges of each class; slope, level: (S, K, M); out: (S, n).
+    """
+    k, m = slope.shape[1:]
+    at = np.zeros(p.shape, np.int32)
+    for edge in inner.T:
+        at += p > edge[:, None]
+    cell = at + m * np.arange(k)[:, None]
+    residual = p.astype(np.float64)
+    residual[y, np.arange(len(y))] -= 1
+    for a, b, total in zip(slope.reshape(-1, k * m), level.reshape(-1, k * m), out):
+        total[:] = (a[cell] * residual + b[cell]).sum(axis=0)

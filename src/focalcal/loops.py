@@ -1,8 +1,7 @@
-"""The references of `kernels` as plain loops compiled by numba; results go into arguments.
+"""The references of `kernels` as plain loops compiled by numba.
 
-Imported only by `kernels.loops`, for large inputs. Values to be binned must lie in [0, 1], and the
-outer edges must be infinite (`kernels.open_edges`). Bins are unsigned integers: numba tests whether
-a signed index is negative.
+Imported only by `kernels.loops`, for large inputs. Values to be binned must lie in [0, 1]. Bins are
+unsigned integers: numba tests whether a signed index is negative.
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ def loop(function):
 
 @loop
 def top_label(p, y, tolerance, confidence, correct):
-    """Also returns False if a row is not a distribution or a label no class."""
     fine = True
     n, k = p.shape
     for i in range(n):
@@ -43,7 +41,6 @@ def top_label(p, y, tolerance, confidence, correct):
 
 @loop
 def scores_of_probs(p, log_p, y, nll, entropy, square):
-    """Given log p."""
     n, k = p.shape
     for i in range(n):
         mean, rest, own = 0.0, 0.0, np.float64(p[i, y[i]])
@@ -60,7 +57,6 @@ def scores_of_probs(p, log_p, y, nll, entropy, square):
 
 @loop
 def below_top(z, least, top):
-    """Logits (K, n) become z − max z of each sample, at least `least`; top: where the max is."""
     k, n = z.shape
     best = z[0].copy()
     top[:] = 0
@@ -75,10 +71,6 @@ def below_top(z, least, top):
 
 @loop
 def scores_of_logits(below, e, top, y, confidence, correct, rest, nll, entropy, square):
-    """Given z − max z and its exponential, (K, n), which becomes p.
-
-    ln Σ exp z = log1p(rest) is left to be added to `nll` and `entropy`.
-    """
     k, n = below.shape
     rest[:], entropy[:], square[:] = -1.0, 0.0, 0.0
     for j in range(k):
@@ -173,7 +165,6 @@ def add(table, b, x, hit, w):
 
 @loop
 def bins_of(x, hit, w, edges, even, table):
-    """Added to a table; even: whether the bins are equally wide."""
     for i in range(len(x)):
         b = even_bin(x[i], edges) if even else search_bin(x[i], edges)
         add(table, b, x[i], hit[i], w[i])
@@ -181,7 +172,7 @@ def bins_of(x, hit, w, edges, even, table):
 
 @loop
 def class_bins_of(p, y, w, edges, table):
-    """Equally wide bins, added to a table."""
+    """For equally wide bins."""
     n, k = p.shape
     for i in range(n):
         for j in range(k):
@@ -195,7 +186,6 @@ def class_bins_of(p, y, w, edges, table):
 
 @loop
 def cells_of(x, odds, hit, w, cells, table):
-    """`bins_of` for the cells of `fine_edges`, given log-odds and what `cell_bin` takes."""
     for i in range(len(x)):
         v = np.float64(x[i])
         add(table, cell_bin(v, odds[i], *cells), v, hit[i], w[i])
@@ -203,7 +193,6 @@ def cells_of(x, odds, hit, w, cells, table):
 
 @loop
 def sums_of(nll, p_y, entropy, brier, high, correct, w, sums):
-    """The sums of `stats.SUMS`, in its order, over wrong and over right samples: (S, 2)."""
     for i in range(len(w)):
         right = np.uint64(correct[i])
         infinite = nll[i] == np.inf
@@ -218,14 +207,15 @@ def sums_of(nll, p_y, entropy, brier, high, correct, w, sums):
 
 @loop
 def cell_scores(p, y, inner, slope, level, out):
-    n, k = p.shape
-    m = slope.shape[1]
-    for i in range(n):
-        total = 0.0
-        for j in range(k):
-            b = 0
-            while b < m - 1 and p[i, j] > inner[j, b]:
-                b += 1
-            hit = 1.0 if j == y[i] else 0.0
-            total += slope[j, b] * (p[i, j] - hit) + level[j, b]
-        out[i] = total
+    k, n = p.shape
+    at = np.empty(n, np.uint32)
+    out[:] = 0.0
+    for j in range(k):
+        at[:] = 0
+        for edge in inner[j]:
+            for i in range(n):
+                at[i] += p[j, i] > edge
+        for s in range(len(slope)):
+            for i in range(n):
+                residual = p[j, i] - np.float64(y[i] == j)
+                out[s, i] += slope[s, j, at[i]] * residual + level[s, j, at[i]]

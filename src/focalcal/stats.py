@@ -27,7 +27,7 @@ TABLES = ("top", "classes", "fine")
 PARTS = ("counts", "confidence_sums", "correct_sums")
 
 SUMS: dict[str, Callable[[Columns, float], np.ndarray]] = {
-    "weight": lambda c, t: np.ones(len(c)),
+    "weight": lambda c, t: 1.0,
     "brier": lambda c, t: c.brier,
     # Infinite losses are counted apart: an infinite sum could not be merged or stored.
     "nll": lambda c, t: np.where(np.isinf(c.nll), 0.0, c.nll),
@@ -38,9 +38,9 @@ SUMS: dict[str, Callable[[Columns, float], np.ndarray]] = {
 }
 """What is summed over samples, apart for right and wrong ones: functions of (columns, threshold).
 
-A metric's declaration may add to it. `loops.sums_of` sums the first seven.
+A metric's declaration may add to it; `kernels.sums_of` sums the first seven.
 """
-COMPILED = len(SUMS)
+OWN = len(SUMS)
 
 
 @dataclasses.dataclass
@@ -120,15 +120,24 @@ class CalibrationStats:
                 f"CalibrationStats, got {given} of kind {data.kind!r}"
             )
 
-        add_block = _add_quickly if data.quick else _add_plainly
         size = sum(b.counts.size for b in self.tables().values()) * len(PARTS) + 2 * len(SUMS)
+        kernel, cells = kernels.pick(data.quick), cell_search()
 
         def run(blocks: Iterator[tuple[Columns, slice]]) -> np.ndarray:
             vector, ones = np.zeros(size), np.ones(data.block)
-            tables = self._views(vector)
+            sums, top, classes, fine = self._views(vector)
             for c, rows in blocks:
                 w = ones[: len(c)] if data.weights is None else data.weights[rows]
-                add_block(c, w, self.threshold, self.top.edges, *tables)
+                near = kernels.open_edges(self.top.edges, c.confidence.dtype)
+                p_y, high = np.exp(-c.nll), at_least(c.confidence, self.threshold)
+                kernel.sums_of(c.nll, p_y, c.entropy, c.brier, high, c.correct, w, sums)
+                for total, function in zip(sums[OWN:], list(SUMS.values())[OWN:]):
+                    value = w * function(c, self.threshold)
+                    total += value[~c.correct].sum(), value[c.correct].sum()
+                odds = kernels.log_odds(c.confidence)
+                kernel.bins_of(c.confidence, c.correct, w, near, True, top)
+                kernel.class_bins_of(c.probs, c.labels, w, near, classes)
+                kernel.cells_of(c.confidence, odds, c.correct, w, cells, fine)
             return vector
 
         return self._add(len(data), sum(map_columns(data, run)))
@@ -210,6 +219,11 @@ class CalibrationStats:
         """The weight of all samples."""
         return self.top.total
 
+    @property
+    def brier_scale(self) -> float:
+        """One column is counted once: half of the sum over both classes."""
+        return 0.5 if self.kind == "binary" else 1.0
+
     def mean(self, name: str, within: str | None = None) -> np.ndarray:
         """Mean of a named sum over all samples, or the "right" or "wrong" ones: NaN for none."""
         both, weight = self.sums[name], self.sums["weight"]
@@ -231,41 +245,6 @@ class CalibrationStats:
 
     def tables(self) -> dict[str, Bins]:
         return {"top": self.top, "classes": self.classes, "fine": self.cells()}
-
-
-def _add_plainly(
-    c: Columns, w: np.ndarray, threshold: float, edges: np.ndarray, *tables: np.ndarray
-) -> None:
-    """Add a block of samples of weights w to sums, bins, class-wise bins and cells."""
-    near, wide = edges.astype(c.confidence.dtype), c.confidence.astype(np.float64)
-    sums, top, classes, fine = tables
-    sums += split_sums(c, threshold, w, list(SUMS))
-    top += kernels.bins_of(c.confidence, c.correct, w, near)
-    classes += kernels.class_bins_of(c.probs, c.labels, w, near)
-    fine += kernels.bins_of(wide, c.correct, w, fine_edges())
-
-
-def _add_quickly(
-    c: Columns, w: np.ndarray, threshold: float, edges: np.ndarray, *tables: np.ndarray
-) -> None:
-    """`_add_plainly` by compiled loops."""
-    loops, near = kernels.loops(), kernels.open_edges(edges, c.confidence.dtype)
-    sums, top, classes, fine = tables
-    p_y, high = np.exp(-c.nll), at_least(c.confidence, threshold)
-    loops.sums_of(c.nll, p_y, c.entropy, c.brier, high, c.correct, w, sums)
-    loops.bins_of(c.confidence, c.correct, w, near, True, top)
-    loops.class_bins_of(c.probs, c.labels, w, near, classes)
-    odds = kernels.log_odds(c.confidence)
-    loops.cells_of(c.confidence, odds, c.correct, w, cell_search(), fine)
-    if len(SUMS) > COMPILED:
-        sums[COMPILED:] += split_sums(c, threshold, w, list(SUMS)[COMPILED:])
-
-
-def split_sums(c: Columns, threshold: float, weights: np.ndarray, names: list[str]) -> np.ndarray:
-    """Weighted sums of some names of `SUMS` over wrong and over right samples, (S, 2)."""
-    right = weights * c.correct
-    groups = np.stack([weights - right, right], axis=1)
-    return np.stack([SUMS[name](c, threshold) for name in names]).astype(np.float64) @ groups
 
 
 def ratio(top: Any, bottom: Any) -> np.ndarray:

@@ -77,10 +77,16 @@ def debiased_ece(s: CalibrationStats) -> Any:
 
     Kumar et al. 2019, Def. 5.1.
     """
-    return _bins.debiased_gap(s.equal_mass)
+    b = s.equal_mass
+    accuracy = _bins.ratio_or_zero(b.correct_sums, b.counts)
+    variance = b.counts * accuracy * (1 - accuracy)
+    bias = _bins.ratio_or_zero(variance, b.counts - 1)
+    return np.sqrt(np.maximum(_bins.squared_gap(b) - bias.sum(axis=-1) / b.total, 0))
 
 
-@metric("ECE, class-wise", needs=("classes",), interval=class_error_interval("classes"), digits=3)
+@metric(
+    "ECE, class-wise", needs=("classes",), interval=class_error_interval("class_cells"), digits=3
+)
 def classwise_ece(s: CalibrationStats) -> Any:
     """Mean over classes of the ECE of each class's probability, equally wide bins.
 
@@ -97,7 +103,7 @@ def classwise_ece(s: CalibrationStats) -> Any:
 @metric(
     "ACE",
     needs=("classes", "even"),
-    interval=class_error_interval("even"),
+    interval=class_error_interval("even_cells"),
     show="terminal",
     digits=3,
 )
@@ -129,7 +135,8 @@ def mce(s: CalibrationStats) -> Any:
 
     Naeini et al. 2015.
     """
-    return _bins.max_gap(s.top)
+    b = s.top
+    return _bins.ratio_or_zero(np.abs(b.confidence_sums - b.correct_sums), b.counts).max(axis=-1)
 
 
 @metric("RMS calibration error", interval=root_interval(even=False), tested=True, show="terminal")
@@ -141,7 +148,7 @@ def rms_calibration_error(s: CalibrationStats) -> Any:
 
     Kumar et al. 2019, Def. 2.1 (ℓ2, binned); Hendrycks et al. 2019.
     """
-    return _bins.rms_gap(s.top)
+    return np.sqrt(_bins.squared_gap(s.top))
 
 
 @metric("KS error", needs=("top", "order"), tested=True, bound=_running_bound, show="terminal")

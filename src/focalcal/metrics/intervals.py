@@ -13,16 +13,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from focalcal import bins as _bins
-from focalcal import kernels
-from focalcal._blocks import map_blocks
 from focalcal.bins import Bins
 
 if TYPE_CHECKING:
+    from focalcal.metrics.cells import Cells
     from focalcal.metrics.declare import Metric
     from focalcal.metrics.sample import Sample
 
@@ -34,7 +33,6 @@ _MOST_SKEWED = 0.3
 """Of resamples: the skewness of 200 is known to ± 0.17, and Hall's interval explodes beyond 0.4."""
 _STEPS = 24
 _erf = np.frompyfunc(math.erf, 1, 1)
-_log_factorial = np.frompyfunc(lambda n: math.lgamma(n + 1), 1, 1)
 """Element by element: SciPy would take longer to import than this takes for 1,000 classes."""
 
 
@@ -46,7 +44,7 @@ def bootstrap_interval(
     if len(draws) < 2:
         return _NONE
     if not metric.tested:  # right samples against wrong ones
-        _, spread, skewness = _moments(draws, None)
+        _, spread, skewness = moments(draws, None)
         skewness = min(max(skewness, -_MOST_SKEWED), _MOST_SKEWED)
         return _hall(value, spread, skewness, level, few)
     tail = (1 - level) / 2
@@ -64,7 +62,7 @@ def mean_interval(column: Callable[[Sample], np.ndarray], within: str = "") -> I
             rows = sample.correct == (within == "right")
             x, weights = x[rows], None if weights is None else weights[rows]
         n = float(len(x) if weights is None else weights.sum())
-        _, spread, skewness = _moments(x, weights)
+        _, spread, skewness = moments(x, weights)
         root = math.sqrt(n)
         return _hall(value, spread / root, skewness / root, level, n)
 
@@ -124,7 +122,7 @@ def gap_interval(value: float, sample: Sample, level: float) -> Ends:
     return value + share - high, value + share - low
 
 
-def _moments(x: np.ndarray, weights: np.ndarray | None) -> tuple[float, float, float]:
+def moments(x: np.ndarray, weights: np.ndarray | None) -> tuple[float, float, float]:
     """Mean, standard deviation (divided by n − 1) and skewness; NaN, NaN, 0 where undefined."""
     w = np.ones(len(x)) if weights is None else weights
     n = w.sum()
@@ -199,31 +197,27 @@ def class_error_interval(part: str) -> Interval:
     """
 
     def interval(value: float, sample: Sample, level: float) -> Ends:
-        cells, z = _Cells(sample, part), NormalDist().inv_cdf((1 + level) / 2)
-        x = cells.gap / np.where(cells.most_noise > 0, cells.most_noise, 1.0)
-        shrunk = x * np.maximum(1 - 1 / np.maximum(x**2, 1e-300), 0)
-        low = _error_end(cells, cells.most_noise, shrunk if shrunk.any() else x, z, value)
-        x = cells.gap / np.where(cells.least_noise > 0, cells.least_noise, 1.0)
-        high = _error_end(cells, cells.least_noise, x, -z, value)
-        k = len(x)
+        cells, z = getattr(sample, part), NormalDist().inv_cdf((1 + level) / 2)
+        least, most = (cells.gap / np.where(s > 0, s, 1.0) for s in cells.noise)
+        shrunk = most * np.maximum(1 - 1 / np.maximum(most**2, 1e-300), 0)
+        low = _error_end(cells, 1, shrunk if shrunk.any() else most, z, value)
+        high = _error_end(cells, 0, least, -z, value)
+        k = len(least)
         more = min(k, 2) / k * _unseen_share(sample, level)
         return min(low, value), max(high, value) + more
 
     return interval
 
 
-def _error_end(cells: _Cells, s: np.ndarray, shape: np.ndarray, z: float, value: float) -> float:
+def _error_end(cells: Cells, which: int, shape: np.ndarray, z: float, value: float) -> float:
     """t·Σ|δ|/K, δ = s·shape, at the t where the value is z standard errors from its mean."""
+    s, linear = cells.noise[which], cells.linear[which]
     k = len(s)
     sure = float(np.abs(cells.gap[s == 0]).sum())  # cells without noise
-    slope = (
-        np.where(s > 0, _mean_slope(cells.gap / np.where(s > 0, s, 1.0)), np.sign(cells.gap)) / k
-    )
-    linear = cells.error_of(slope) ** 2 / max(float(np.sum((s * slope) ** 2)), 1e-300)
 
     def mean(t: float) -> float:
         u = t * shape
-        h = _mean_slope(u)
+        h = mean_slope(u)
         absolute = u * h + math.sqrt(2 / math.pi) * np.exp(-0.5 * u**2)  # E|u + Z|
         folded = np.maximum(u**2 + 1 - absolute**2 - h**2, 0) * _shared(k)
         error = math.sqrt(float(np.sum(s**2 * (linear * h**2 + folded)))) / k
@@ -243,9 +237,8 @@ def calibration_interval(value: float, sample: Sample, level: float) -> Ends:
     If all samples are right, it allows for errors as the accuracy does: they move the gap of two
     classes each.
     """
-    low, high = _Squares.of_classes(sample).interval(level)
-    scale = _scale(sample)
-    errors = _unseen_share(sample, level)
+    scale, errors = sample.brier_scale, _unseen_share(sample, level)
+    low, high = _brier_ends(value / scale, -1, sample.class_cells.squares, sample, level)
     if errors:
         high = max(high, (math.sqrt(value / scale) + math.sqrt(2) * errors) ** 2)
     return max(min(scale * low, value), 0.0), min(max(scale * high, value), 2.0)
@@ -253,11 +246,18 @@ def calibration_interval(value: float, sample: Sample, level: float) -> Ends:
 
 def refinement_interval(value: float, sample: Sample, level: float) -> Ends:
     """The interval of the Brier score less its calibration part, which takes too much off it."""
-    scale, squares = _scale(sample), _Squares.of_classes(sample)
-    rest = sample.values["brier"] / scale - squares.scores
-    low, high = squares.interval(level, value / scale + squares.bias, rest)
+    scale = sample.brier_scale
+    rest = sample.values["brier"] / scale - sample.class_cells.squares
+    low, high = _brier_ends(value / scale, 1, rest, sample, level)
     high = scale * high + _unseen_errors("brier", sample, level)
     return max(min(scale * low, value), 0.0), min(max(high, value), 2.0)
+
+
+def _brier_ends(value: float, sign: int, scores: np.ndarray, sample: Sample, level: float) -> Ends:
+    """The ends for a part of the Brier score, whose bias is the other's with the other sign."""
+    k = sample.n_classes
+    bias, noise = _bias(sample.classes, k)
+    return _square_ends(value + sign * bias, scores, noise * _shared(k), sample, level)
 
 
 def root_interval(even: bool) -> Interval:
@@ -271,105 +271,45 @@ def root_interval(even: bool) -> Interval:
         edges = _bins.equal_width_edges(sample.bins)
         if even:
             edges = _bins.equal_mass_edges(c, sample.bins, w)
-        at, residual = _bins.bin_index(c, edges), c - sample.correct
-        table = _bins.bin_samples(c, sample.correct, edges, w)
-        squares = _Squares(table, sample, lambda slope, level: slope[at] * residual + level[at], 1)
-        low, high = squares.interval(level)
-        return min(math.sqrt(max(low, 0.0)), value), min(max(math.sqrt(max(high, 0.0)), value), 1.0)
+        b = _bins.bin_samples(c, sample.correct, edges, w)
+        gap = b.gap[_bins.bin_index(c, edges)]
+        bias, noise = _bias(b)
+        scores = 2 * gap * (c - sample.correct) - gap**2
+        ends = _square_ends(float(_bins.squared_gap(b)) - bias, scores, noise, sample, level)
+        low, high = (math.sqrt(max(end, 0.0)) for end in ends)
+        return min(low, value), min(max(high, value), 1.0)
 
     return interval
 
 
-class _Squares:
-    """Σ (n_b/n)·gap² without its bias, and what each sample adds to it to first order.
+def _bias(b: Bins, k: int = 1) -> tuple[float, float]:
+    """The bias of Σ (n_b/n)·gap² over the bins of k classes, and the variance of its noise.
 
     E gap² = δ² + σ²/n_b, and ȳ(1−ȳ)/(n_b−1) estimates σ²/n_b; a single sample's gap² is all noise.
-    score: of (slope, level) per cell, Σ slope·residual + level over the cells of a sample, (N,);
-    k: the cells that each sample lies in.
     """
-
-    def __init__(self, b: Bins, sample: Sample, score: Callable[..., np.ndarray], k: int) -> None:
-        n, counts = sample.total, b.counts
-        gap = _bins.ratio_or_zero(b.confidence_sums - b.correct_sums, counts)
-        hit_rate = _bins.ratio_or_zero(b.correct_sums, counts)
-        noise = np.where(counts >= 2, hit_rate * (1 - hit_rate) / np.maximum(counts - 1, 1), gap**2)
-        if k > 1:  # cells of classes with hits only, or with none, do not show their noise
-            p, sure = gap + hit_rate, (hit_rate == 0) | (hit_rate == 1)
-            unseen = np.minimum(p * (1 - p) / np.maximum(counts, 1), gap**2)
-            noise = np.where(sure, np.maximum(noise, unseen), noise)
-        noise *= counts / n
-        self._sample = sample
-        self.bias = float(noise.sum())
-        self._estimate = float((counts / n * gap**2).sum()) - self.bias
-        self._squared_noise = 2 * float((noise**2).sum()) * _shared(k)
-        self.scores = score(2 * gap, -(gap**2))
-
-    @classmethod
-    def of_classes(cls, sample: Sample) -> _Squares:
-        cells = _Cells(sample, "classes")
-        return cls(sample.classes, sample, cells.scores, sample.n_classes)
-
-    def interval(
-        self, level: float, estimate: float | None = None, scores: np.ndarray | None = None
-    ) -> Ends:
-        """Hall's interval of the debiased sum, or of another estimate with these scores."""
-        n = self._sample.total
-        estimate = self._estimate if estimate is None else estimate
-        scores = self.scores if scores is None else scores
-        _, spread, skewness = _moments(scores, self._sample.weights)
-        error = math.sqrt(spread**2 / n + self._squared_noise)
-        part = spread / math.sqrt(n) / error if error > 0 else 0.0
-        return _hall(estimate, error, skewness / math.sqrt(n) * part**3, level, n)
+    gap = _bins.ratio_or_zero(b.confidence_sums - b.correct_sums, b.counts)
+    rate = _bins.ratio_or_zero(b.correct_sums, b.counts)
+    noise = np.where(b.counts >= 2, rate * (1 - rate) / np.maximum(b.counts - 1, 1), gap**2)
+    if k > 1:  # cells of classes with hits only, or with none, do not show their noise
+        p, sure = gap + rate, (rate == 0) | (rate == 1)
+        unseen = np.minimum(p * (1 - p) / np.maximum(b.counts, 1), gap**2)
+        noise = np.where(sure, np.maximum(noise, unseen), noise)
+    noise = b.share * noise
+    return float(noise.sum()), 2 * float((noise**2).sum())
 
 
-class _Cells:
-    """The cells (class, bin) of a sample: their gaps, the noise of those, and sums over samples."""
-
-    def __init__(self, sample: Sample, part: str) -> None:
-        b: Bins = sample.classes if part == "classes" else sample.even.bins
-        n, p = sample.total, _bins.ratio_or_zero(b.confidence_sums, b.counts)
-        self._sample = sample
-        self.gap = (b.confidence_sums - b.correct_sums) / n
-        y = _bins.ratio_or_zero(b.correct_sums, b.counts)
-        either = _noise(b.counts, p) / n, _noise(b.counts, y) / n
-        self.least_noise, self.most_noise = np.minimum(*either), np.maximum(*either)
-        kind = sample.probs.dtype
-        inner = np.tile(b.edges[1:-1], (len(p), 1)) if part == "classes" else sample.even.edges
-        self._inner = inner.astype(kind)
-
-    def scores(self, slope: np.ndarray, level: np.ndarray) -> np.ndarray:
-        """Σ_k slope·(p_k − 1[y=k]) + level of the cells that each sample lies in, (N,)."""
-        s = self._sample
-        p, y, out = s.probs, s.labels, np.empty(s.n)
-        quick = kernels.fast(p.size)
-
-        def block(rows: slice) -> None:
-            if quick:
-                kernels.loops().cell_scores(p[rows], y[rows], self._inner, slope, level, out[rows])
-            else:
-                out[rows] = kernels.cell_scores(p[rows], y[rows], self._inner, slope, level)
-
-        map_blocks(block, s.n, max((1 << 16) // p.shape[1], 64))
-        return out
-
-    def error_of(self, slope: np.ndarray) -> float:
-        """The standard error of the mean of these scores without levels."""
-        s = self._sample
-        spread = _moments(self.scores(slope, np.zeros_like(slope)), s.weights)[1]
-        return spread / math.sqrt(s.total) if math.isfinite(spread) else 0.0
+def _square_ends(
+    estimate: float, scores: np.ndarray, noise: float, sample: Sample, level: float
+) -> Ends:
+    """Hall's interval of a debiased sum of squares to which each sample adds its score."""
+    n = sample.total
+    _, spread, skewness = moments(scores, sample.weights)
+    error = math.sqrt(spread**2 / n + noise)
+    part = spread / math.sqrt(n) / error if error > 0 else 0.0
+    return _hall(estimate, error, skewness / math.sqrt(n) * part**3, level, n)
 
 
-def _noise(counts: np.ndarray, p: np.ndarray) -> np.ndarray:
-    """√(π/2)·E|X − np| of X hits in n = `counts`: normal, and Poisson in cells of a few hits."""
-    expected = counts * np.minimum(p, 1 - p)
-    some = np.clip(expected, 1e-12, 50.0)
-    whole = np.floor(some)
-    log_mean = math.log(2) - some + (whole + 1) * np.log(some) - _log_factorial(whole)
-    lattice = np.exp(log_mean.astype(np.float64)) / np.sqrt(2 / math.pi * some)
-    return np.sqrt(counts * np.maximum(p * (1 - p), 0)) * np.where(expected < 50, lattice, 1.0)
-
-
-def _mean_slope(x: np.ndarray) -> np.ndarray:
+def mean_slope(x: np.ndarray) -> np.ndarray:
     """h'(x) = 2Φ(x) − 1."""
     return _erf(x / math.sqrt(2)).astype(np.float64)
 
@@ -385,7 +325,3 @@ def _solve(mean: Callable[[float], float], target: float) -> float:
         middle = (low + high) / 2
         low, high = (middle, high) if mean(middle) < target else (low, middle)
     return high
-
-
-def _scale(sample: Any) -> float:
-    return 0.5 if sample.kind == "binary" else 1.0

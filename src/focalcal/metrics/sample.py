@@ -10,9 +10,11 @@ from typing import Any, Self
 import numpy as np
 
 from focalcal import bins as _bins
+from focalcal import kernels
 from focalcal._blocks import map_blocks
 from focalcal.bins import Bins
 from focalcal.columns import Columns, Input, map_columns, read
+from focalcal.metrics.cells import Cells
 from focalcal.ordered import Ordered, bin_starts, group_starts, in_order
 from focalcal.stats import SUMS, CalibrationStats, at_least, check_threshold
 
@@ -25,8 +27,8 @@ class Sample:
     """The columns of N samples and what was counted of their classes.
 
     values: (N,) for each name of `SUMS`, empty if only the top label was asked for; classes, even:
-    bins (K, M) of each class's probability, equally wide and of equal mass; probs: (N, K), kept for
-    the intervals of class-wise errors; table: sums (3, M) of the bins, where checking counted them.
+    bins (K, M) of each class's probability, equally wide and of equal mass; probs: (K, N), kept for
+    the intervals of class-wise errors.
     """
 
     confidence: np.ndarray
@@ -41,7 +43,6 @@ class Sample:
     even: EvenBins | None = None
     labels: np.ndarray | None = None
     probs: np.ndarray | None = None
-    table: np.ndarray | None = None
 
     @classmethod
     def read(
@@ -62,14 +63,12 @@ class Sample:
         >>> float(s.stats().mean("brier")), s.take([0, 1]).n
         (0.44, 2)
         """
-        only_top = not {"sums", "classes", "even"} & set(needs)
         data = read(
             y_true,
             y_prob,
             logits=logits,
             confidence=confidence,
             sample_weight=sample_weight,
-            edges=_bins.equal_width_edges(bins) if only_top else None,
         )
         return cls.of(data, needs, bins=bins, threshold=threshold)
 
@@ -77,16 +76,15 @@ class Sample:
     def of(cls, data: Input, needs: tuple[str, ...], *, bins: int, threshold: float) -> Self:
         """The columns that metrics with these `needs` read, block by block."""
         bins, threshold = _bins.check_bins(bins), check_threshold(threshold)
-        edges, sums = _bins.equal_width_edges(bins), "sums" in needs
-        n, k, keep = len(data), data.n_classes, "even" in needs
+        n, k, kind = len(data), data.n_classes, _float_type(data.values)
         settings = {"n_classes": k, "kind": data.kind, "bins": bins, "threshold": threshold}
-        if data.table is not None and not {"sums", "classes", "even"} & set(needs):
-            return cls(*data.top, {}, data.weights, **settings, table=data.table)
-        probs = np.empty((n, k), _float_type(data.values)) if keep else None
-
-        kind = _float_type(data.values)
+        if data.top is not None and not {"sums", "classes", "even"} & set(needs):
+            return cls(*data.top, {}, data.weights, **settings)
         confidence, correct, labels = np.empty(n, kind), np.empty(n, bool), np.empty(n, np.intp)
-        values = {name: np.empty(n) for name in (SUMS if sums else ())}
+        values = {name: np.empty(n) for name in (SUMS if "sums" in needs else ())}
+        probs = np.empty((k, n), kind) if "even" in needs else None
+        edges, kernel = _bins.equal_width_edges(bins), kernels.pick(data.quick)
+        near = kernels.open_edges(edges, kind)
 
         def run(blocks: Iterator[tuple[Columns, slice]]) -> np.ndarray:
             table = np.zeros((3, k, bins))
@@ -95,26 +93,24 @@ class Sample:
                 for name, column in values.items():
                     column[rows] = SUMS[name](c, threshold)
                 if probs is not None:
-                    probs[rows] = c.probs
+                    probs[:, rows] = c.probs.T
                 if "classes" in needs:
                     w = np.ones(len(c)) if data.weights is None else data.weights[rows]
-                    _bins.add_columns(table, c.labels, c.probs, edges, w, data.quick)
+                    kernel.class_bins_of(c.probs, c.labels, w, near, table)
             return table
 
-        tables = map_columns(data, run, scores=sums)
-        made = cls(
+        table = sum(map_columns(data, run, scores="sums" in needs))
+        return cls(
             confidence=confidence,
             correct=correct,
             values=values,
             weights=data.weights,
             **settings,
-            classes=Bins(edges, *np.sum(tables, axis=0)) if "classes" in needs else None,
-            labels=labels if keep else None,
+            classes=Bins(edges, *table) if "classes" in needs else None,
+            even=None if probs is None else EvenBins.of(labels, probs, bins, data.weights),
+            labels=labels,
             probs=probs,
         )
-        if not keep:
-            return made
-        return dataclasses.replace(made, even=EvenBins.of(labels, probs, bins, data.weights))
 
     @property
     def n(self) -> int:
@@ -142,6 +138,19 @@ class Sample:
         extra = [] if self.weights is None else [self.weights]
         return np.lexsort((*extra, *self.values.values(), self.correct, self.confidence))
 
+    @property
+    def brier_scale(self) -> float:
+        return 0.5 if self.kind == "binary" else 1.0
+
+    @cached_property
+    def class_cells(self) -> Cells:
+        inner = np.tile(self.classes.edges[1:-1], (self.n_classes, 1))
+        return Cells(self, self.classes, inner)
+
+    @cached_property
+    def even_cells(self) -> Cells:
+        return Cells(self, self.even.bins, self.even.edges)
+
     def stats(self) -> CalibrationStats:
         """The statistics of the samples as they are, exact in everything."""
         sums = {}
@@ -154,17 +163,13 @@ class Sample:
             **self._settings(),
             n=self.n,
             sums=sums or None,
-            top=self._top(),
+            top=_bins.bin_samples(
+                self.confidence, self.correct, _bins.equal_width_edges(self.bins), self.weights
+            ),
             classes=self.classes,
             exact=partial(in_order, self.confidence, self.correct, self.weights),
             even=None if self.even is None else self.even.bins,
         )
-
-    def _top(self) -> Bins:
-        edges = _bins.equal_width_edges(self.bins)
-        if self.table is not None:
-            return Bins(edges, *self.table)
-        return _bins.bin_samples(self.confidence, self.correct, edges, self.weights)
 
     def take(self, rows: Any) -> Self:
         """The samples of some rows (indices or a mask), without class-wise counts."""
@@ -179,7 +184,6 @@ class Sample:
             even=None,
             labels=None,
             probs=None,
-            table=None,
         )
 
     def resampled(self, counts: np.ndarray) -> CalibrationStats:
@@ -261,21 +265,20 @@ class EvenBins:
     def of(
         cls, labels: np.ndarray, probs: np.ndarray, m: int, weights: np.ndarray | None
     ) -> EvenBins:
-        k = probs.shape[1]
+        k = len(probs)
         tables, edges = np.zeros((3, k, m)), np.full((k, m - 1), np.inf)
         by_label = np.argsort(labels, kind="stable")
         ends = np.searchsorted(labels[by_label], np.arange(k + 1))
 
         def some(classes: slice) -> None:
-            columns = np.ascontiguousarray(probs[:, classes].T)
-            for j, p in enumerate(columns, classes.start):
+            for j in range(classes.start, classes.stop):
                 mine = by_label[ends[j] : ends[j + 1]]
-                b = _bins.even_bins(p, mine, m, weights)
+                b = _bins.even_bins(probs[j], mine, m, weights)
                 edges[j, : len(b) - 1] = b.edges[1:-1]
                 for table, part in zip(tables, (b.counts, b.confidence_sums, b.correct_sums)):
                     table[j, : len(b)] = part
 
-        map_blocks(some, k, 8)
+        map_blocks(some, k, 4)
         return cls(Bins(np.arange(m + 1.0), *tables), edges)
 
 

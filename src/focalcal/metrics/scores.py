@@ -133,7 +133,7 @@ def brier_calibration(s: CalibrationStats) -> Any:
     >>> round(brier_calibration([0, 1], [[0.9, 0.1], [0.4, 0.6]]), 3)
     0.17
     """
-    return _bins.squared_gap(s.classes).sum(axis=-1) * brier_scale(s)
+    return _bins.squared_gap(s.classes).sum(axis=-1) * s.brier_scale
 
 
 @metric(
@@ -146,12 +146,7 @@ def brier_calibration(s: CalibrationStats) -> Any:
 )
 def brier_refinement(s: CalibrationStats) -> Any:
     """The rest of the Brier score: what the bins' frequencies leave uncertain."""
-    return s.mean("brier") - _bins.squared_gap(s.classes).sum(axis=-1) * brier_scale(s)
-
-
-def brier_scale(s: CalibrationStats | Sample) -> float:
-    """One column is counted once: half of the sum over both classes."""
-    return 0.5 if s.kind == "binary" else 1.0
+    return s.mean("brier") - _bins.squared_gap(s.classes).sum(axis=-1) * s.brier_scale
 
 
 @of_samples("sums", "classes")
@@ -166,7 +161,7 @@ def brier_decomposition(sample: Sample) -> BrierDecomposition:
 
     Murphy 1973; Stephenson et al. 2008 for the within-bin term.
     """
-    s, scale = sample.stats(), brier_scale(sample)
+    s, scale = sample.stats(), sample.brier_scale
     b, score = s.classes, float(s.mean("brier"))
     total = b.total[:, None]
     frequency = _bins.ratio_or_zero(b.correct_sums, b.counts)

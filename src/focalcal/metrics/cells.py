@@ -1,0 +1,78 @@
+"""Cells (class, bin) of the probabilities: what the intervals of class-wise errors are made of."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from focalcal import kernels
+from focalcal._blocks import map_blocks
+from focalcal.bins import Bins, ratio_or_zero
+from focalcal.metrics.intervals import mean_slope, moments
+
+if TYPE_CHECKING:
+    from focalcal.metrics.sample import Sample
+
+_BLOCK = 1 << 15
+_log_factorial = np.frompyfunc(lambda n: math.lgamma(n + 1), 1, 1)
+"""Element by element: SciPy would take longer to import than this takes for 1,000 classes."""
+
+
+class Cells:
+    """Gaps of cells and their noise, from one pass over the samples of bins (K, M).
+
+    gap: Σ (p − 1[y=k]) over a cell, divided by n, (K, M); noise: its standard deviation, the
+    smaller and the larger of two estimates; linear: for both, the variance of what E|gap| is to
+    first order, as a multiple of what independent cells would have; squares: what each sample adds
+    to Σ (n_kb/n)·gap² to first order, (N,).
+    """
+
+    def __init__(self, sample: Sample, b: Bins, inner: np.ndarray) -> None:
+        n, k = sample.total, len(b.counts)
+        p, y = (ratio_or_zero(sums, b.counts) for sums in (b.confidence_sums, b.correct_sums))
+        self.gap = (b.confidence_sums - b.correct_sums) / n
+        either = _noise(b.counts, p) / n, _noise(b.counts, y) / n
+        self.noise = np.minimum(*either), np.maximum(*either)
+        slopes = [
+            np.where(s > 0, mean_slope(self.gap / np.where(s > 0, s, 1.0)), np.sign(self.gap)) / k
+            for s in self.noise
+        ]
+        slope, level = np.stack([*slopes, 2 * (p - y)]), np.zeros((3, *p.shape))
+        level[2] = -((p - y) ** 2)
+        *scores, self.squares = _scores(sample, inner, slope, level)
+        self.linear = [
+            _variance(x, sample) / max(float(np.sum((s * slope) ** 2)), 1e-300)
+            for x, s, slope in zip(scores, self.noise, slopes)
+        ]
+
+
+def _scores(sample: Sample, inner: np.ndarray, slope: np.ndarray, level: np.ndarray) -> np.ndarray:
+    """`kernels.cell_scores` of all samples, (S, N)."""
+    p, y = sample.probs, sample.labels
+    kernel, inner = kernels.pick(kernels.fast(p.size)), inner.astype(p.dtype)
+
+    def block(rows: slice) -> np.ndarray:
+        found = np.empty((len(slope), rows.stop - rows.start))
+        some = np.ascontiguousarray(p[:, rows])
+        kernel.cell_scores(some, y[rows], inner, slope, level, found)
+        return found
+
+    return np.concatenate(map_blocks(block, sample.n, max(_BLOCK // len(p), 64)), axis=1)
+
+
+def _variance(scores: np.ndarray, sample: Sample) -> float:
+    """Of the mean of the scores; 0 for a single sample."""
+    spread = moments(scores, sample.weights)[1]
+    return spread**2 / sample.total if math.isfinite(spread) else 0.0
+
+
+def _noise(counts: np.ndarray, p: np.ndarray) -> np.ndarray:
+    """√(π/2)·E|X − np| of X hits in n = `counts`: normal, and Poisson in cells of a few hits."""
+    expected = counts * np.minimum(p, 1 - p)
+    some = np.clip(expected, 1e-12, 50.0)
+    whole = np.floor(some)
+    log_mean = math.log(2) - some + (whole + 1) * np.log(some) - _log_factorial(whole)
+    lattice = np.exp(log_mean.astype(np.float64)) / np.sqrt(2 / math.pi * some)
+    return np.sqrt(counts * np.maximum(p * (1 - p), 0)) * np.where(expected < 50, lattice, 1.0)

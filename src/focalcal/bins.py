@@ -45,17 +45,17 @@ class Bins:
     @property
     def mean_confidence(self) -> np.ndarray:
         """Mean confidence per bin, NaN where a bin is empty."""
-        return _ratio(self.confidence_sums, self.counts)
+        return ratio(self.confidence_sums, self.counts)
 
     @property
     def accuracy(self) -> np.ndarray:
         """Share of correct samples per bin, NaN where a bin is empty."""
-        return _ratio(self.correct_sums, self.counts)
+        return ratio(self.correct_sums, self.counts)
 
     @property
     def gap(self) -> np.ndarray:
         """Confidence minus accuracy per bin (positive: over-confident), NaN where empty."""
-        return _ratio(self.confidence_sums - self.correct_sums, self.counts)
+        return ratio(self.confidence_sums - self.correct_sums, self.counts)
 
     @property
     def share(self) -> np.ndarray:
@@ -253,5 +253,6 @@ def _wide(x: np.ndarray) -> np.ndarray:
     return x if x.dtype in (np.float32, np.float64) else x.astype(np.float64)
 
 
-def _ratio(top: np.ndarray, bottom: np.ndarray) -> np.ndarray:
+def ratio(top: np.ndarray, bottom: np.ndarray) -> np.ndarray:
+    """top/bottom, NaN where there is nothing below."""
     return np.divide(top, bottom, out=np.full(np.shape(top), np.nan), where=bottom > 0)

@@ -230,7 +230,7 @@ class CalibrationStats:
         zero = self.sums["zero"] if name == "nll" else np.zeros_like(weight)
         pick = {None: (0, 1), "wrong": (0,), "right": (1,)}[within]
         both, weight, zero = (v[..., pick].sum(axis=-1) for v in (both, weight, zero))
-        return np.where(zero > 0, np.inf, ratio(both, weight))
+        return np.where(zero > 0, np.inf, _bins.ratio(both, weight))
 
     def has(self, needs: tuple[str, ...]) -> bool:
         """Whether parts were collected: of "sums", "top", "order", "classes", "even"."""
@@ -245,12 +245,6 @@ class CalibrationStats:
 
     def tables(self) -> dict[str, Bins]:
         return {"top": self.top, "classes": self.classes, "fine": self.cells()}
-
-
-def ratio(top: Any, bottom: Any) -> np.ndarray:
-    """top/bottom, NaN where there is nothing below."""
-    top, bottom = np.broadcast_arrays(np.asarray(top, float), bottom)
-    return np.divide(top, bottom, out=np.full(top.shape, np.nan), where=bottom > 0)
 
 
 def at_least(confidence: np.ndarray, threshold: float) -> np.ndarray:

@@ -34,7 +34,11 @@ from distributed import LocalCluster
 if __name__ == '__main__':
     import time
     c = LocalCluster(
-        n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None, protocol='tcp'
+        n_workers=1,
+        threads_per_worker=1,
+        processes=False,
+        dashboard_address='127.0.0.1:0',
+        protocol='tcp',
     )
     print(c.scheduler_address, flush=True)
     time.sleep(120)

@@ -52,7 +52,7 @@ def test_engines_by_name(monkeypatch):
     with pytest.raises(InputError, match="at least one thread"):
         StreamEngine(0)
     with pytest.raises(InputError, match="at least one partition"):
-        engines._Tree(join).result()
+        StreamEngine().map_reduce(abs, [], join)
     monkeypatch.setitem(__import__("sys").modules, "distributed", None)
     with pytest.raises(MissingExtraError, match=r"focalcal\[dask\]"), open_engine("dask"):
         pass

@@ -12,11 +12,10 @@ from focalcal._arrays import to_numpy
 from focalcal._checks import check_labels, check_level, check_probs
 from focalcal.errors import InputError
 from focalcal.metrics.declare import METRICS
-from focalcal.metrics.resampling import check_resamples, resample_pair
-from focalcal.metrics.sample import Sample
+from focalcal.metrics.resampling import check_resamples, p_value, resample_pair
+from focalcal.metrics.sample import EVERYTHING, Sample
 from focalcal.metrics.summary import Estimate, plain
 
-_NEEDS = ("sums", "top", "order", "classes", "even")
 GROUPS = 30
 """Groups that are left out in turn for the intervals of class-wise metrics."""
 MOST = 5_000_000
@@ -98,7 +97,7 @@ def compare(
             "ids, or sort them alike"
         )
     settings = {"bins": bins, "threshold": threshold}
-    a, b = (Sample.read(y, needs=_NEEDS, **v, **settings) for y, v in pair)
+    a, b = (Sample.read(y, needs=EVERYTHING, **v, **settings) for y, v in pair)
     one, other = a.stats(), b.stats()
     names = [m.name for m in METRICS.values() if m.resampled]
     resamples = check_resamples(resamples)
@@ -132,8 +131,7 @@ def _tested(
     else:
         away = np.abs(draws - value)
         half = float(np.quantile(away, level))
-        # A draw equal to the data but for rounding counts as equal.
-        p = (1 + np.count_nonzero(away >= abs(value) * (1 - 1e-12))) / (len(draws) + 1)
+        p = p_value(away, abs(value))
     return Estimate(value, value - half, value + half, n), float(p)
 
 

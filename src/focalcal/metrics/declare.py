@@ -19,25 +19,35 @@ from focalcal.stats import SUMS, CalibrationStats
 Interval = Callable[..., tuple[float, float]]
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Metric:
-    """A declared metric; see `metric` for the fields."""
+    """A declared metric.
+
+    title: what people call it; unit: "%" or ""; range: least and largest value; better: "lower",
+    "higher" or ""; needs: the parts of the statistics it reads, of "sums", "top", "order",
+    "classes" and "even"; interval: "bootstrap", a function (value, sample, level) → (low, high),
+    or None, and then `why` says why there is none; tested: a calibration error of the top label,
+    0 for calibrated data, whose interval reaches 0 unless the test rejects; bound: how far the
+    value of a histogram can be from the exact one; within: "right", "wrong" or "high" if it reads
+    only those samples; show: "report" (there and in the terminal), "terminal", or "" (JSON only);
+    digits: printed after the point, 2 for "%" and else 4.
+    """
 
     name: str
     title: str
     explanation: str
     of: Callable[[CalibrationStats], Any]
-    unit: str
-    range: tuple[float, float]
-    better: str
-    needs: tuple[str, ...]
-    interval: str | Interval | None
-    why: str
-    tested: bool
-    bound: Callable[[CalibrationStats], float] | None
-    within: str
-    show: str
-    digits: int
+    unit: str = "%"
+    range: tuple[float, float] = (0.0, 1.0)
+    better: str = "lower"
+    needs: tuple[str, ...] = ("top",)
+    interval: str | Interval | None = "bootstrap"
+    why: str = ""
+    tested: bool = False
+    bound: Callable[[CalibrationStats], float] | None = None
+    within: str = ""
+    show: str = "report"
+    digits: int | None = None
 
     @property
     def streams(self) -> bool:
@@ -54,8 +64,10 @@ class Metric:
         if math.isinf(value):
             return "∞"
         if self.unit == "%":
-            return percent(value, self.digits)
-        return "–" if math.isnan(value) else f"{value:.{self.digits}f}"
+            return percent(value, 2 if self.digits is None else self.digits)
+        return (
+            "–" if math.isnan(value) else f"{value:.{4 if self.digits is None else self.digits}f}"
+        )
 
     @property
     def heading(self) -> str:
@@ -80,62 +92,29 @@ def metric(
     title: str,
     *,
     name: str | None = None,
-    unit: str = "%",
-    range: tuple[float, float] = (0.0, 1.0),
-    better: str = "lower",
-    needs: tuple[str, ...] = ("top",),
-    interval: str | Interval | None = "bootstrap",
-    why: str = "",
-    tested: bool = False,
-    bound: Callable[[CalibrationStats], float] | None = None,
-    within: str = "",
-    show: str = "report",
-    digits: int | None = None,
     sums: dict[str, Callable[..., np.ndarray]] | None = None,
+    **fields: Any,
 ) -> Callable[[Callable[[CalibrationStats], Any]], Callable[..., float]]:
     """Declare a metric by its function of `CalibrationStats`; what is returned takes data.
 
-    title: what people call it; unit: "%" or ""; range: least and largest value; better: "lower",
-    "higher" or ""; needs: the parts of the statistics it reads, of "sums", "top", "order",
-    "classes" and "even"; interval: "bootstrap", a function (value, sample, level) → (low, high),
-    or None, and then `why` says why there is none; tested: a calibration error of the top label,
-    0 for calibrated data, whose interval reaches 0 unless the test rejects; bound: how far the
-    value of a histogram can be from the exact one; within: "right", "wrong" or "high" if it reads
-    only those samples; show: "report" (there and in the terminal), "terminal", or "" (JSON only);
-    digits: printed after the point, 2 for "%" and else 4;
-    sums: further sums over samples, functions of (columns, threshold).
+    fields: those of `Metric`; sums: further sums over samples, functions of (columns, threshold).
 
     The function must take statistics with leading axes, one row per resample. Its docstring's
     first line is the explanation shown to people.
     """
 
     def declare(function: Callable[[CalibrationStats], Any]) -> Callable[..., float]:
-        SUMS.update(sums or {})
         own = name or function.__name__
-        METRICS[own] = Metric(
-            name=own,
-            title=title,
-            explanation=(function.__doc__ or title).strip().splitlines()[0],
-            of=function,
-            unit=unit,
-            range=range,
-            better=better,
-            needs=needs,
-            interval=interval,
-            why=why,
-            tested=tested,
-            bound=bound,
-            within=within,
-            show=show,
-            digits=(2 if unit == "%" else 4) if digits is None else digits,
-        )
+        explanation = (function.__doc__ or title).strip().splitlines()[0]
+        found = Metric(name=own, title=title, explanation=explanation, of=function, **fields)
+        METRICS[own] = found
+        SUMS.update(sums or {})
 
-        @of_samples(*needs)
         def measure(sample: Sample) -> float:
             return float(function(sample.stats()))
 
         measure.__name__ = measure.__qualname__ = own
         measure.__doc__, measure.__module__ = function.__doc__, function.__module__
-        return measure
+        return of_samples(*found.needs)(measure)
 
     return declare

@@ -7,7 +7,7 @@ are repetitions: a sample of weight 3 stands for three, and can be drawn as ofte
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from focalcal._blocks import map_blocks
 from focalcal._checks import check_whole
 from focalcal.errors import InputError
 from focalcal.metrics.declare import METRICS
-from focalcal.metrics.sample import Sample
+from focalcal.metrics.sample import Sample, of_samples
 from focalcal.ordered import bin_starts
 
 _CHUNK = 1 << 18
@@ -26,18 +26,9 @@ _CHUNK = 1 << 18
 Values = dict[str, np.ndarray]
 
 
+@of_samples("sums", "top", "order")
 def bootstrap(
-    y_true: Any,
-    y_prob: Any = None,
-    names: Iterable[str] = ("ece",),
-    *,
-    logits: Any = None,
-    confidence: Any = None,
-    resamples: int = 1000,
-    bins: int = 15,
-    threshold: float = 0.99,
-    sample_weight: Any = None,
-    seed: int = 0,
+    sample: Sample, names: Iterable[str] = ("ece",), *, resamples: int = 1000, seed: int = 0
 ) -> Values:
     """Values (resamples,) of the named metrics on samples of N drawn with replacement.
 
@@ -51,16 +42,6 @@ def bootstrap(
 
     Efron 1979.
     """
-    names = check_names(names)
-    sample = Sample.read(
-        y_true,
-        y_prob,
-        logits=logits,
-        confidence=confidence,
-        bins=bins,
-        threshold=threshold,
-        sample_weight=sample_weight,
-    )
     return resample(sample, names, check_resamples(resamples), seed)
 
 
@@ -72,18 +53,7 @@ def resample(
     progress: Callable[[float], None] | None = None,
 ) -> Values:
     """Bootstrap values of the named metrics; progress: called with the fraction done."""
-    names, done = check_names(names), 0
-
-    def chunk(rows: slice) -> Values:
-        nonlocal done
-        stats = sample.resampled(draw_counts(sample, rows, seed))
-        values = {name: METRICS[name].of(stats) for name in names}
-        done += rows.stop - rows.start
-        if progress is not None:
-            progress(done / resamples)
-        return values
-
-    return _join(map_blocks(chunk, resamples, rows_per_chunk(sample.n)))
+    return _draws([(sample, slice(None))], names, resamples, seed, progress)[0]
 
 
 def resample_pair(
@@ -98,21 +68,36 @@ def resample_pair(
     >>> bool((one["nll"] == other["nll"]).all())
     True
     """
-    names = check_names(names)
     if a.n != b.n:
         raise InputError(f"expected two models on the same samples, got {a.n} and {b.n} of them")
     place = np.empty(a.n, np.intp)
     place[a.order] = np.arange(a.n)
-    there = place[b.order]
+    first, second = _draws([(a, slice(None)), (b, place[b.order])], names, resamples, seed)
+    return first, second
 
-    def chunk(rows: slice) -> tuple[Values, Values]:
-        counts = draw_counts(a, rows, seed)
-        found = a.resampled(counts), b.resampled(counts[:, there])
-        first, second = ({name: METRICS[name].of(stats) for name in names} for stats in found)
-        return first, second
 
-    first, second = zip(*map_blocks(chunk, resamples, rows_per_chunk(a.n)))
-    return _join(first), _join(second)
+def _draws(
+    samples: Sequence[tuple[Sample, Any]],
+    names: Iterable[str],
+    resamples: int,
+    seed: int,
+    progress: Callable[[float], None] | None = None,
+) -> list[Values]:
+    """Values on resamples drawn of the first; each sample comes with its place among those."""
+    names, done = check_names(names), 0
+
+    def chunk(rows: slice) -> list[Values]:
+        nonlocal done
+        counts = draw_counts(samples[0][0], rows, seed)
+        found = [sample.resampled(counts[:, place]) for sample, place in samples]
+        values = [{name: METRICS[name].of(stats) for name in names} for stats in found]
+        done += rows.stop - rows.start
+        if progress is not None:
+            progress(done / resamples)
+        return values
+
+    parts = zip(*map_blocks(chunk, resamples, rows_per_chunk(samples[0][0].n)))
+    return [{name: np.concatenate([v[name] for v in each]) for name in names} for each in parts]
 
 
 def draw_counts(sample: Sample, rows: slice, seed: int) -> np.ndarray:
@@ -167,6 +152,12 @@ def check_names(names: Iterable[str]) -> tuple[str, ...]:
     return names
 
 
+def p_value(null: np.ndarray, value: float) -> float:
+    """The share of draws at least as large as the value, which is counted among them."""
+    # A draw equal to the data but for rounding counts as equal.
+    return float((1 + np.count_nonzero(null >= value * (1 - 1e-12))) / (len(null) + 1))
+
+
 def rows_per_chunk(n: int) -> int:
     return max(_CHUNK // n, 1)
 
@@ -174,8 +165,3 @@ def rows_per_chunk(n: int) -> int:
 def check_resamples(resamples: int) -> int:
     """The number of resamples as an int ≥ 2."""
     return check_whole(resamples, "resamples", 2)
-
-
-def _join(parts: Iterable[Values]) -> Values:
-    parts = list(parts)
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}

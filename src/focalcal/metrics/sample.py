@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from collections.abc import Callable, Iterator
 from functools import cached_property, partial
 from typing import Any, Self
@@ -18,6 +19,8 @@ from focalcal.metrics.cells import Cells
 from focalcal.ordered import Ordered, bin_starts, group_starts, in_order
 from focalcal.stats import SUMS, CalibrationStats, at_least, check_threshold
 
+EVERYTHING = ("sums", "top", "order", "classes", "even")
+"""What metrics can need."""
 GROUPS = 2048
 """Resamples join neighbours in order of confidence into about so many groups."""
 
@@ -282,19 +285,23 @@ class EvenBins:
         return cls(Bins(np.arange(m + 1.0), *tables), edges)
 
 
-def of_samples(*needs: str) -> Callable[[Callable[[Sample], Any]], Callable[..., Any]]:
-    """Make a function of a `Sample` with these parts one of data, with the arguments of `read`."""
+def of_samples(*needs: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Make a function of a `Sample` with these parts one of data, with the arguments of `read`.
 
-    def decorate(function: Callable[[Sample], Any]) -> Callable[..., Any]:
+    Further arguments of the function follow those.
+    """
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         def measure(
             y_true: Any,
             y_prob: Any = None,
-            *,
+            *more: Any,
             logits: Any = None,
             confidence: Any = None,
             bins: int = 15,
             threshold: float = 0.99,
             sample_weight: Any = None,
+            **options: Any,
         ) -> Any:
             sample = Sample.read(
                 y_true,
@@ -306,14 +313,22 @@ def of_samples(*needs: str) -> Callable[[Callable[[Sample], Any]], Callable[...,
                 threshold=threshold,
                 sample_weight=sample_weight,
             )
-            return function(sample)
+            return function(sample, *more, **options)
 
         for name in ("__name__", "__qualname__", "__doc__", "__module__"):
             setattr(measure, name, getattr(function, name))
-        measure.__annotations__["return"] = function.__annotations__["return"]
+        measure.__signature__ = _joined(inspect.signature(measure), inspect.signature(function))
         return measure
 
     return decorate
+
+
+def _joined(data: inspect.Signature, own: inspect.Signature) -> inspect.Signature:
+    """The parameters of data, and those of a function after its first."""
+    variable = inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD
+    known = [p for p in data.parameters.values() if p.kind not in variable]
+    both = sorted([*known, *list(own.parameters.values())[1:]], key=lambda p: p.kind)
+    return inspect.Signature(both, return_annotation=own.return_annotation)
 
 
 def slices(groups: Any) -> Iterator[tuple[Any, np.ndarray]]:

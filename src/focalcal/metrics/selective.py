@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from focalcal.bins import ratio, ratio_or_zero
 from focalcal.metrics.declare import metric
 from focalcal.metrics.intervals import high_proportion_interval, proportion_interval
 from focalcal.metrics.sample import Sample, of_samples
 from focalcal.ordered import Ordered
-from focalcal.stats import CalibrationStats, ratio
+from focalcal.stats import CalibrationStats
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,7 +111,7 @@ def auroc_of_confidence(s: CalibrationStats) -> Any:
     below = np.cumsum(wrong, axis=-1) - wrong / 2
     pairs = o.hits.sum(axis=-1) * wrong.sum(axis=-1)
     won = (o.hits * below).sum(axis=-1)
-    return np.divide(won, pairs, out=np.full(np.shape(pairs), np.nan), where=pairs > 0)
+    return ratio(won, pairs)
 
 
 @metric("area under risk–coverage", needs=("top", "order"), bound=_path_bound, show="terminal")
@@ -178,7 +179,7 @@ def area_under_risk_coverage(o: Ordered) -> np.ndarray:
     after = np.cumsum(weights, axis=-1)
     before = after - weights
     errors_before = np.cumsum(errors, axis=-1) - errors
-    rate = np.divide(errors, weights, out=np.zeros_like(errors), where=weights > 0)
+    rate = ratio_or_zero(errors, weights)
     step = np.diff(_harmonic(after), axis=-1, prepend=0.0)
     return (errors + (errors_before - rate * before) * step).sum(axis=-1) / after[..., -1]
 

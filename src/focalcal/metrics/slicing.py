@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 
 from focalcal._checks import check_level, check_whole
+from focalcal.bins import bin_index, mean_gap, ratio_or_zero
 from focalcal.errors import InputError
 from focalcal.metrics.comparison import labels_and_values
-from focalcal.metrics.resampling import check_resamples, consistency_values
-from focalcal.metrics.sample import Sample, slices
+from focalcal.metrics.resampling import check_resamples, consistency_values, p_value
+from focalcal.metrics.sample import EVERYTHING, Sample, slices
 from focalcal.metrics.streaming import Streamed
 from focalcal.metrics.summary import Estimate, evaluate_sample, plain
 from focalcal.stats import CalibrationStats
 
-NEEDS = ("sums", "top", "order", "classes", "even")
 LEAST = 100
 """Samples that a slice must have to be tested."""
 CUTS = 5
@@ -117,12 +117,12 @@ def evaluate_by(
             found.append(few(name, len(r)))
             continue
         part = {key: v[r] for key, v in values.items()}
-        sample = Sample.read(labels[r], needs=NEEDS, bins=bins, threshold=threshold, **part)
+        sample = Sample.read(labels[r], needs=EVERYTHING, bins=bins, threshold=threshold, **part)
         e = evaluate_sample(sample, resamples, 1 - (1 - level) / m, seed)
         # Holm's correction multiplies by up to m: so much finer must the p-value be.
         null = consistency_values(sample, max(resamples, 2000, 200 * m), seed)
-        p = (1 + np.count_nonzero(null >= e.test.ece * (1 - 1e-12))) / (len(null) + 1)
-        found.append(Slice(name, len(r), e.metrics, e.test.ece, float(null.mean()), float(p)))
+        p = p_value(null, e.test.ece)
+        found.append(Slice(name, len(r), e.metrics, e.test.ece, float(null.mean()), p))
     return SlicedEvaluation(tuple(holm(found)), level, least)
 
 
@@ -140,21 +140,20 @@ def of_statistics(
             found.append(few(name, s.n))
             continue
         ece, null = _null_of(s)
-        p = (1 + np.count_nonzero(null >= ece)) / (len(null) + 1)
-        found.append(Slice(name, s.n, s.compute().metrics, ece, float(null.mean()), float(p)))
+        p = p_value(null, ece)
+        found.append(Slice(name, s.n, s.compute().metrics, ece, float(null.mean()), p))
     return SlicedEvaluation(tuple(holm(found)), level, least)
 
 
 def _null_of(s: CalibrationStats, draws: int = 20_000) -> tuple[float, np.ndarray]:
     """The ECE, and its values for calibrated data: Σ_b |N(0, Σ c(1−c) over the bin)| / n."""
     fine = s.cells()
-    c = np.divide(fine.confidence_sums, fine.counts, out=np.zeros(len(fine)), where=fine.counts > 0)
-    at = np.clip(np.searchsorted(s.top.edges, fine.edges[1:]) - 1, 0, len(s.top) - 1)
+    c = ratio_or_zero(fine.confidence_sums, fine.counts)
+    at = bin_index(fine.edges[1:], s.top.edges)
     variance = np.bincount(at, fine.counts * c * (1 - c), minlength=len(s.top))
-    gaps = np.abs(s.top.confidence_sums - s.top.correct_sums)
     rng = np.random.default_rng(0)
     null = np.abs(rng.standard_normal((draws, len(s.top)))) @ np.sqrt(variance)
-    return float(gaps.sum() / s.total), null / float(s.total)
+    return float(mean_gap(s.top)), null / float(s.total)
 
 
 def holm(found: Iterable[Slice]) -> list[Slice]:

@@ -16,8 +16,13 @@ from focalcal.errors import InputError
 from focalcal.metrics.declare import METRICS, Metric
 from focalcal.metrics.intervals import bootstrap_interval, gap_interval
 from focalcal.metrics.multilabel import evaluate_labels
-from focalcal.metrics.resampling import check_resamples, consistency_values, resample
-from focalcal.metrics.sample import Sample
+from focalcal.metrics.resampling import (
+    check_resamples,
+    consistency_values,
+    p_value,
+    resample,
+)
+from focalcal.metrics.sample import EVERYTHING, Sample, of_samples
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,7 +132,7 @@ def evaluate(
     sample = Sample.read(
         y_true,
         y_prob,
-        ("sums", "top", "order", "classes", "even"),
+        EVERYTHING,
         logits=logits,
         confidence=confidence,
         bins=bins,
@@ -191,17 +196,8 @@ def evaluate_sample(
     )
 
 
-def calibration_test(
-    y_true: Any,
-    y_prob: Any = None,
-    *,
-    logits: Any = None,
-    confidence: Any = None,
-    bins: int = 15,
-    sample_weight: Any = None,
-    resamples: int = 1000,
-    seed: int = 0,
-) -> CalibrationTest:
+@of_samples("top")
+def calibration_test(sample: Sample, *, resamples: int = 1000, seed: int = 0) -> CalibrationTest:
     """Test the hypothesis "calibrated": could data that obey their confidences look like this?
 
     Correctness is drawn from the confidences `resamples` times; the p-value is the share of draws,
@@ -212,24 +208,13 @@ def calibration_test(
 
     Bröcker & Smith 2007; Vaicenavicius et al. 2019.
     """
-    sample = Sample.read(
-        y_true,
-        y_prob,
-        ("top",),
-        logits=logits,
-        confidence=confidence,
-        bins=bins,
-        sample_weight=sample_weight,
-    )
     value = float(METRICS["ece"].of(sample.stats()))
     return _test(sample, value, check_resamples(resamples), seed)
 
 
 def _test(sample: Sample, value: float, resamples: int, seed: int) -> CalibrationTest:
     null = consistency_values(sample, resamples, seed)
-    # A draw equal to the data but for rounding counts as equal.
-    p_value = (1 + np.count_nonzero(null >= value * (1 - 1e-12))) / (resamples + 1)
-    return CalibrationTest(value, float(p_value), float(null.mean()), resamples)
+    return CalibrationTest(value, p_value(null, value), float(null.mean()), resamples)
 
 
 def plain(x: Any) -> Any:

@@ -10,7 +10,8 @@ import contextlib
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Generic, Protocol, TypeVar
+from itertools import islice
+from typing import Any, Protocol, TypeVar
 
 from focalcal._blocks import available_cores, one_thread
 from focalcal.errors import EngineError, FocalcalError, InputError, MissingExtraError
@@ -64,21 +65,24 @@ class StreamEngine:
     ) -> T:
         self.passes += 1
         bundles = bundle(partitions)
-        tree: _Tree[T] = _Tree(merge)
-        waiting: deque[Any] = deque()
         pool = ThreadPoolExecutor(self.threads)
-        try:
+
+        def results() -> Iterator[T]:
+            waiting: deque[Any] = deque()
             for i, part in enumerate(bundles):
                 waiting.append(pool.submit(_run, function, merge, part))
                 if len(waiting) >= 2 * self.threads:
-                    tree.add(waiting.popleft().result())
+                    yield waiting.popleft().result()
                     _tick(progress, i / len(bundles))
             while waiting:
-                tree.add(waiting.popleft().result())
+                yield waiting.popleft().result()
+
+        try:
+            total = merged(merge, results(), len(bundles))
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
         _tick(progress, 1.0)
-        return tree.result()
+        return total
 
 
 class DaskEngine:
@@ -97,7 +101,7 @@ class DaskEngine:
                 self._cluster = self._distributed.LocalCluster(
                     n_workers=workers or available_cores(),
                     threads_per_worker=1,
-                    dashboard_address=None,
+                    dashboard_address="127.0.0.1:0",  # any port: 8787 may be taken
                     preload="focalcal.scale._worker",
                 )
             self.client = self._distributed.Client(self._cluster or scheduler)
@@ -207,6 +211,8 @@ def open_engine(name: str = "stream", scheduler: str | None = None) -> Iterator[
 
 def bundle(partitions: Sequence[P]) -> list[tuple[P, ...]]:
     """At most MAX_TASKS runs of partitions, in order."""
+    if not partitions:
+        raise InputError("expected at least one partition, got none")
     size = -(-len(partitions) // MAX_TASKS)
     return [tuple(partitions[i : i + size]) for i in range(0, len(partitions), size)]
 
@@ -224,35 +230,21 @@ def _fold(merge: Callable[[T, T], T], parts: Any) -> T:
     return total
 
 
-class _Tree(Generic[T]):
-    """The merge tree of a stream of results, of which only one per level and group is held."""
+def merged(merge: Callable[[T, T], T], results: Iterator[T], count: int) -> T:
+    """The root of the merge tree over so many results, of which one per level is held.
 
-    def __init__(self, merge: Callable[[T, T], T]) -> None:
-        self._merge = merge
-        self._levels: list[tuple[T, int] | None] = []
+    >>> merged(lambda a, b: f"({a}{b})", iter("abc"), 3)
+    '((ab)c)'
+    """
 
-    def add(self, part: T, level: int = 0) -> None:
-        if level == len(self._levels):
-            self._levels.append(None)
-        held = self._levels[level]
-        total, count = (part, 1) if held is None else (self._merge(held[0], part), held[1] + 1)
-        self._levels[level] = (total, count)
-        if count == FAN_IN:
-            self._levels[level] = None
-            self.add(total, level + 1)
+    def level(below: Iterator[T], count: int) -> Iterator[T]:
+        for _ in range(count):
+            yield _fold(merge, islice(below, FAN_IN))
 
-    def result(self) -> T:
-        level = 0
-        while level < len(self._levels):
-            held = self._levels[level]
-            above = any(x is not None for x in self._levels[level + 1 :])
-            if held is not None and not above:
-                return held[0]
-            if held is not None:
-                self._levels[level] = None
-                self.add(held[0], level + 1)
-            level += 1
-        raise InputError("expected at least one partition, got none")
+    while count > 1:
+        count = -(-count // FAN_IN)
+        results = level(results, count)
+    return next(results)
 
 
 def _tick(progress: Progress | None, fraction: float) -> None:

@@ -31,27 +31,7 @@ def statistics(
     What `compute()` of it returns equals the metrics in memory: exactly (but for rounding) for
     means and fixed bins, within the stated bound for equal-mass, KS, AUROC and smooth errors.
     """
-    engine = engine or StreamEngine()
-    quick = kernels.fast(source.n * source.n_classes)
-    # Sums that a metric's declaration added are unknown to the processes of a cluster.
-    own = {name: f for name, f in SUMS.items() if f.__module__ != SUMS["weight"].__module__}
-    function = partial(partition_statistics, bins=bins, quick=quick, sums=own)
-    return engine.map_reduce(function, source.partitions, merge_statistics, progress)
-
-
-def partition_statistics(
-    partition: Partition, bins: int, quick: bool, sums: dict[str, Any]
-) -> CalibrationStats:
-    """The statistics of one row group, by compiled loops if `quick`, with further `sums`."""
-    SUMS.update(sums)
-    stats = None
-    for batch in partition.batches():
-        data = read(batch, quick=quick and kernels.loops() is not None)
-        if stats is None:
-            columns = 1 if data.kind == "binary" else data.n_classes
-            stats = CalibrationStats(columns, bins=bins)
-        stats.add(data)
-    return stats
+    return _collect(source, engine, bins, {}, progress)[""]
 
 
 def statistics_by(
@@ -65,23 +45,47 @@ def statistics_by(
 
     Where to cut columns of many numbers is read from a sample of the rows.
     """
-    engine = engine or StreamEngine()
     sample = source.sample(_SAMPLED_ROWS).extra
     edges = {name: edges_of(column) for name, column in sample.items()}
-    function = partial(partition_statistics_by, bins=bins, edges=edges)
+    return _collect(source, engine, bins, edges, progress)
+
+
+def _collect(
+    source: Source,
+    engine: Engine | None,
+    bins: int,
+    edges: dict[str, Any],
+    progress: Progress | None,
+) -> dict[str, CalibrationStats]:
+    # Sums that a metric's declaration added are unknown to the processes of a cluster.
+    own = {name: f for name, f in SUMS.items() if f.__module__ != SUMS["weight"].__module__}
+    quick = kernels.fast(source.n * source.n_classes)
+    function = partial(partition_statistics, bins=bins, edges=edges, quick=quick, sums=own)
+    engine = engine or StreamEngine()
     return engine.map_reduce(function, source.partitions, merge_by_slice, progress)
 
 
-def partition_statistics_by(
-    partition: Partition, bins: int, edges: dict[str, np.ndarray | None]
+def partition_statistics(
+    partition: Partition,
+    bins: int,
+    edges: dict[str, np.ndarray | None],
+    quick: bool,
+    sums: dict[str, Any],
 ) -> dict[str, CalibrationStats]:
-    """The statistics of the slices of one row group."""
+    """The statistics of the slices of one row group; without columns to slice by, of all rows.
+
+    edges: of each column, where to cut it; quick: by compiled loops; sums: further ones.
+    """
+    SUMS.update(sums)
     found: dict[str, CalibrationStats] = {}
     for batch in partition.batches():
         # As texts, so that a batch with many distinct numbers is not cut by itself.
-        columns = {name: cut(c, edges[name]).astype(str) for name, c in batch.extra.items()}
-        for name, rows in named_rows(columns, batch.n):
-            data = read(batch.take(rows))
+        columns = {name: cut(batch.extra[name], e).astype(str) for name, e in edges.items()}
+        parts = [("", batch)]
+        if columns:
+            parts = [(name, batch.take(rows)) for name, rows in named_rows(columns, batch.n)]
+        for name, part in parts:
+            data = read(part, quick=quick)
             if name not in found:
                 k = 1 if data.kind == "binary" else data.n_classes
                 found[name] = CalibrationStats(k, bins=bins)

@@ -16,7 +16,7 @@ from focalcal.formats.arrow import column_to_numpy, column_to_plain, is_text, py
 from focalcal.formats.columns import labels as label_values
 from focalcal.formats.roles import Keys
 from focalcal.formats.text import METADATA, parse_metadata
-from focalcal.predictions import Predictions
+from focalcal.predictions import Predictions, concatenate
 
 BATCH_ELEMENTS = 2**22
 """Numbers read at a time: a row group of any size takes no more memory."""
@@ -203,16 +203,7 @@ class Source:
         count = min(_SAMPLED_GROUPS, len(self.partitions))
         chosen = np.unique(np.linspace(0, len(self.partitions) - 1, count).astype(int))
         each = max(1, -(-rows // len(chosen)))
-        parts = [next(self.partitions[i].batches(rows=each)) for i in chosen]
-        logits = parts[0].logits is not None
-        values = np.concatenate([p.logits if logits else p.probs for p in parts])
-        labels = None
-        if parts[0].labels is not None:
-            labels = np.concatenate([p.labels for p in parts])
-        extra = {n: np.concatenate([p.extra[n] for p in parts]) for n in parts[0].extra}
-        if logits:
-            return Predictions(logits=values, labels=labels, extra=extra)
-        return Predictions(probs=values, labels=labels, extra=extra)
+        return concatenate([next(self.partitions[i].batches(rows=each)) for i in chosen])
 
 
 def find_files(where: str | Path | Sequence[str | Path]) -> list[str]:

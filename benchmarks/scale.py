@@ -44,7 +44,7 @@ from focalcal.calibrators._newton import moment_sums
 from focalcal.calibrators.sums import first_sums
 from focalcal.formats.arrow import numpy_to_column
 from focalcal.provenance import provenance
-from focalcal.scale.evaluation import merge_statistics, partition_statistics
+from focalcal.scale.evaluation import merge_by_slice, partition_statistics
 from focalcal.scale.fitting import add, partition_sums
 
 CLASSES, GROUP, FILE_ROWS = 10, 250_000, 5_000_000
@@ -122,7 +122,8 @@ def passes_of(source: scale.Source, engine: scale.Engine) -> dict[str, Callable[
     return {
         "read": lambda: read_only(source),
         "evaluate": lambda: run(
-            partial(partition_statistics, bins=15, quick=True, sums={}), merge=merge_statistics
+            partial(partition_statistics, bins=15, edges={}, quick=True, sums={}),
+            merge=merge_by_slice,
         ),
         "temperature, first": lambda: sums(first_sums),
         "temperature": lambda: sums(moment_sums, weights=None),

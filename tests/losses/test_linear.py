@@ -55,6 +55,7 @@ def test_equals_the_loss_of_the_logits(gamma, smoothing, reduction) -> None:
 def test_token_weights_scale_each_token(reduction) -> None:
     x, weight, _, labels = layer()
     tokens, classes = (torch.rand(n, dtype=torch.float64) for n in (300, 50))
+    tokens[::3] *= -0.5  # as the advantages of policy gradients are
     options = {"class_weight": classes, "token_weight": tokens, "reduction": reduction}
     value = linear_focal_loss(x, weight, labels, 2.0, chunk_bytes=1, **options)
     each = focal_loss(F.linear(x, weight), labels, 2.0, weight=classes, reduction="none") * tokens

@@ -88,11 +88,12 @@ def linear_focal_loss(
     if torch.is_autocast_enabled(x.device.type):
         x = x.to(torch.get_autocast_dtype(x.device.type))
     _check_layer(x, weight, bias, accumulate)
-    if target.shape != x.shape[:-1]:
-        raise InputError(
-            f"expected labels of shape {tuple(x.shape[:-1])} for x of shape {tuple(x.shape)}, "
-            f"got {tuple(target.shape)}"
-        )
+    for name, tensor in (("labels", target), ("token_weight", token_weight)):
+        if tensor is not None and tensor.shape != x.shape[:-1]:
+            raise InputError(
+                f"expected {name} of shape {tuple(x.shape[:-1])} for x of shape "
+                f"{tuple(x.shape)}, got {tuple(tensor.shape)}"
+            )
     rows = x.reshape(-1, x.shape[-1])
     # The options are checked as those of focal_loss, with logits that take no memory.
     problem = make_problem(
@@ -103,17 +104,10 @@ def linear_focal_loss(
         label_smoothing=label_smoothing,
         integer_only="linear_focal_loss" if target.is_floating_point() else None,
     )
-    gamma = check_gammas(gamma.reshape(-1) if isinstance(gamma, Tensor) else gamma, problem)
-    if token_weight is not None:
-        if token_weight.shape != target.shape:
-            raise InputError(
-                f"expected one token_weight per label, shape {tuple(target.shape)}, "
-                f"got {tuple(token_weight.shape)}"
-            )
-        token_weight = token_weight.detach().reshape(-1).to(rows.device, problem.precision)
     settings = _Settings(
         problem,
-        gamma,
+        check_gammas(gamma.reshape(-1) if isinstance(gamma, Tensor) else gamma, problem),
+        token_weight,
         reduction,
         accumulate or weight.dtype,
         max(ROWS, chunk_bytes // (rows.element_size() * max(1, len(weight))) // ROWS * ROWS),
@@ -122,7 +116,7 @@ def linear_focal_loss(
     apply = _LinearFocal.apply
     if torch.compiler.is_compiling():  # it launches kernels and fills buffers: a graph break
         apply = torch.compiler.disable(apply)
-    value = apply(rows, weight, bias, token_weight, settings)
+    value = apply(rows, weight, bias, settings)
     return value.reshape(target.shape) if reduction == "none" else value
 
 
@@ -183,10 +177,21 @@ class LinearFocalLoss(Loss):
 class _Settings:
     problem: Problem  # its logits have a shape and no memory
     gamma: Gamma
+    token_weight: Tensor | None
     reduction: str
     accumulate: torch.dtype
     chunk: int  # rows
     differentiable: bool
+
+    def row_weights(self) -> tuple[Tensor, Tensor | float]:
+        """Each row's factor besides its class weight, 0 where ignored; and what divides the sum."""
+        problem, token_weight = self.problem, self.token_weight
+        kept = (problem.labels != problem.ignore_index).to(problem.precision)
+        if token_weight is not None:
+            kept = kept * token_weight.detach().reshape(-1).to(kept)
+        if self.reduction != "mean":
+            return kept, 1.0
+        return kept, problem.weighted(kept).sum()
 
 
 class _LinearFocal(torch.autograd.Function):
@@ -196,12 +201,10 @@ class _LinearFocal(torch.autograd.Function):
         x: Tensor,
         weight: Tensor,
         bias: Tensor | None,
-        token_weight: Tensor | None,
         settings: _Settings,
     ) -> Tensor:
-        kept, total = _row_weights(settings.problem, token_weight)
-        mean = settings.reduction == "mean"
-        factor = torch.where(kept > 0, kept / total, 0.0) if mean else kept
+        kept, total = settings.row_weights()
+        factor = torch.where(kept != 0, kept / total, 0.0)
         wanted = [need and settings.differentiable for need in ctx.needs_input_grad[:3]]
         ctx.later = any(wanted) and (settings.reduction == "none" or x.dtype == torch.float16)
         now = [False] * 3 if ctx.later else wanted
@@ -210,9 +213,7 @@ class _LinearFocal(torch.autograd.Function):
             ctx.save_for_backward(x, weight, bias, factor)
             ctx.settings, ctx.wanted = settings, wanted
         values = values * kept
-        if settings.reduction == "none":
-            return values
-        return values.sum() / total if mean else values.sum()
+        return values if settings.reduction == "none" else values.sum() / total
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
@@ -224,7 +225,7 @@ class _LinearFocal(torch.autograd.Function):
         if ctx.later:
             x, weight, bias, factor = ctx.saved_tensors
             _, gradients = _sweep(x, weight, bias, factor * grad, ctx.settings, ctx.wanted)
-            return *gradients, None, None
+            return *gradients, None
         # Without a reference from here autograd keeps the buffers themselves, not copies.
         gradients, ctx.gradients = ctx.gradients, None
         if gradients is None:
@@ -232,7 +233,7 @@ class _LinearFocal(torch.autograd.Function):
                 "expected one backward pass per call of linear_focal_loss, whose gradients are "
                 "computed with the value and handed over once; call it again"
             )
-        return *[None if g is None else _scaled(g, grad) for g in gradients], None, None
+        return *[None if g is None else _scaled(g, grad) for g in gradients], None
 
 
 def _sweep(
@@ -301,14 +302,6 @@ def _to_gradients(
     if wanted:
         logits.copy_(torch.autograd.grad(values, leaf, factor)[0])
     return values.detach()
-
-
-def _row_weights(problem: Problem, token_weight: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Each row's factor besides its class weight, 0 where ignored; and what "mean" divides by."""
-    kept = (problem.labels != problem.ignore_index).to(problem.precision)
-    kept = kept if token_weight is None else kept * token_weight
-    weight = problem.row_weights()
-    return kept, (kept if weight is None else kept * weight).sum()
 
 
 def _add_product(total: Tensor, a: Tensor, b: Tensor, beta: int) -> None:

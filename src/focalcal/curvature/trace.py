@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Literal
 
 import torch
@@ -95,15 +95,9 @@ def hessian_trace(
     elif method != "hutchinson":
         raise InputError(f"expected method 'hutchinson' or 'hutch++', got {method!r}")
 
-    total = torch.zeros(n, dtype=torch.float64, device=device_of(operator))
-    squares, samples = 0.0, 0
-    for target in _checkpoints(max_probes - spent):
-        for diagonals in _diagonals(operator, target - samples, generator, basis):
-            total += diagonals.sum(1)
-            squares += float(diagonals.square().sum())
-            samples += diagonals.shape[1]
-        value = exact + float(total.sum()) / samples
-        error = _standard_error(total, squares, samples)
+    whole = [slice(None)]
+    for samples, [(mean, error)] in _rounds(operator, whole, max_probes - spent, generator, basis):
+        value = exact + mean
         converged = samples >= MIN_PROBES and error <= rtol * abs(value)
         estimate = TraceEstimate(value, error, spent + samples, samples, converged)
         if progress is not None:
@@ -115,33 +109,39 @@ def hessian_trace(
     return estimate
 
 
-def _diagonals(
-    operator: Operator, count: int, generator: torch.Generator, basis: Tensor | None = None
-) -> Iterator[Tensor]:
-    """v∘PAPv of `count` probes v as columns, in blocks; P projects onto the complement of `basis`.
+def _rounds(
+    operator: Operator,
+    blocks: Iterable[slice],
+    most: int,
+    generator: torch.Generator,
+    basis: Tensor | None = None,
+) -> Iterator[tuple[int, list[tuple[float, float]]]]:
+    """At each check the number of samples, and every block's trace with its standard error.
 
-    Each column is an unbiased estimate of the diagonal.
+    A sample is d = v∘PAPv of a sign vector v, an unbiased estimate of the diagonal of PAP, where P
+    projects onto the complement of `basis`. Var(vᵀAv) = 2·Σ_{i≠j} a_ij² = 2·Σ_i Var(d_i); for a
+    block it is at most that. The sum of the sample variances of d_i is far more stable than the
+    sample variance of vᵀAv, whose distribution is skewed by large eigenvalues: a rule that stops on
+    the latter stops on runs that happen to be low.
     """
 
     def project(vectors: Tensor) -> Tensor:
         return vectors if basis is None else vectors - basis @ (basis.T @ vectors)
 
-    for size in in_chunks(operator, count):
-        probes = random_signs(operator, size, generator)
-        yield probes * project(multiply(operator, project(probes)))
-
-
-def _standard_error(total: Tensor, squares: float, samples: int) -> float:
-    """From the sums of d = v∘Av and of ‖d‖² over probes v.
-
-    Var(vᵀAv) = 2·Σ_{i≠j} a_ij² = 2·Σ_i Var(d_i). The sum of the sample variances of d_i is far
-    more stable than the sample variance of vᵀAv, whose distribution is skewed by large
-    eigenvalues: a rule that stops on the latter stops on runs that happen to be low.
-    """
-    if samples < 2:
-        return math.inf
-    spread = squares - float(total.square().sum()) / samples
-    return math.sqrt(2 * max(spread, 0.0) / (samples - 1) / samples)
+    total, squares = torch.zeros(2, size_of(operator), dtype=torch.float64).to(device_of(operator))
+    samples = 0
+    for target in _checkpoints(most):
+        for size in in_chunks(operator, target - samples):
+            probes = random_signs(operator, size, generator)
+            diagonals = probes * project(multiply(operator, project(probes)))
+            total += diagonals.sum(1)
+            squares += diagonals.square().sum(1)
+        samples = target
+        spread = (squares - total.square() / samples).clamp_min(0)
+        # One sample says nothing about its error.
+        variance = 2 * spread / samples / (samples - 1) if samples > 1 else spread + math.inf
+        sums = [(float(total[s].sum()), float(variance[s].sum())) for s in blocks]
+        yield samples, [(value / samples, math.sqrt(square)) for value, square in sums]
 
 
 def block_traces(
@@ -155,7 +155,7 @@ def block_traces(
     """The trace of every diagonal block from the same probes: v_b · (Av)_b for block b.
 
     Stops when the standard error of every block is below rtol · Σ_b |trace of b|, so that small
-    blocks do not decide how many probes are spent.
+    blocks do not decide how many probes are spent. The standard errors are upper bounds.
 
     blocks: name → slice of the vector, by default the operator's own `blocks`, one per parameter
     (see `group_blocks` for one per layer); operator, rtol, max_probes, generator: as in
@@ -170,18 +170,11 @@ def block_traces(
     _check_stopping(rtol, max_probes)
     blocks = blocks_of(operator, blocks)
     generator = generator or default_generator(operator)
-    values = torch.empty(len(blocks), 0, dtype=torch.float64)
-    for target in _checkpoints(max_probes):
-        for diagonals in _diagonals(operator, target - values.shape[1], generator):
-            new = torch.stack([diagonals[s].sum(0) for s in blocks.values()])
-            values = torch.cat([values, new.cpu()], 1)
-        scale = float(values.mean(1).abs().sum())
-        samples = values.shape[1]
-        errors = (values.std(1) / math.sqrt(samples)).tolist()
-        enough = samples >= MIN_PROBES
+    for samples, found in _rounds(operator, blocks.values(), max_probes, generator):
+        most = rtol * sum(abs(value) for value, _ in found) if samples >= MIN_PROBES else -1.0
         estimates = {
-            block: TraceEstimate(value, error, samples, samples, enough and error <= rtol * scale)
-            for block, value, error in zip(blocks, values.mean(1).tolist(), errors)
+            block: TraceEstimate(value, error, samples, samples, error <= most)
+            for block, (value, error) in zip(blocks, found)
         }
         if all(e.converged for e in estimates.values()):
             break

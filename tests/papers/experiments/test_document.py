@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 
 import numpy as np
@@ -111,10 +112,17 @@ def test_the_list_says_what_was_run(tmp_path):
     table = EXPERIMENTS["ie/table1"]
     runs = [_run("ce", 0, 0.06), _run("ce", 1, 0.08), _run("brier", 0, 0.08)]
     runs += [_run("fl-1", 0, 0.06), _run("ce", 0, 0.06, epochs=3)]  # of Table 7; too short
+    places = "sst tree_lstm 25 epochs (ce, brier, up to 2 seeds)"
+    short = "shortened: sst tree_lstm 3 epochs (ce); "
+    # Word vectors of 100 numbers are not the paper's.
     found = what_was_run(table, runs, store)
-    places = "sst tree_lstm 25 epochs (2 losses, up to 2 seeds)"
-    other = "other settings: sst tree_lstm 3 epochs (1 loss)"
-    assert found == f"paper scale, 2 of 40 recipes: {places}; {other}; too few for a result"
+    assert found == f"{short}other settings: {places}; too few for a result"
+    runs = [
+        dataclasses.replace(r, settings=r.settings | {"data_settings": {"vectors": "g.300d.txt"}})
+        for r in runs
+    ]
+    found = what_was_run(table, runs, store)
+    assert found == f"paper scale, 2 of 40 recipes: {places}; {short}too few for a result"
     store.write(Result("ie/table1", "smoke", (Finding("theirs", 1.0),), "", True))
     assert what_was_run(table, [], store) == "published networks"
     store.write(Result("geo/fig4", "lite", (), "", True, ("some run", "another")))
@@ -136,3 +144,23 @@ def test_a_stored_run_without_predictions_keeps_its_record(tmp_path):
     assert later.before["ece"] == first.before["ece"]
     assert isinstance(later.before["ece"], Estimate)
     assert later.temperature == first.temperature
+
+
+def test_intervals_are_measured_again_from_the_predictions(tmp_path):
+    rng = np.random.default_rng(0)
+    z = rng.normal(size=(200, 4)).astype(np.float16).astype(np.float32)  # kept exactly
+    some = Predictions(logits=z, labels=rng.integers(4, size=200))
+    settings = {"dataset": "sst", "model": "tree_lstm", "epochs": 25, "loss": "ce"}
+    store = Store(tmp_path)
+    paths = [store.add(Run("r", settings | {"seed": seed}, some, some)) for seed in (0, 7)]
+    before = [path.read_text() for path in paths]
+    for path in paths:  # as an older version of the library would have measured it
+        record = json.loads(path.read_text())
+        record["before"]["ece"] |= {"low": -1.0, "high": 2.0}
+        path.write_text(json.dumps(record))
+    store.remeasure()
+    assert paths[0].read_text() == before[0]
+    kept, lost = (run.before["ece"] for run in store.runs())
+    assert lost.value == kept.value
+    assert kept.low > 0
+    assert np.isnan([lost.low, lost.high]).all()

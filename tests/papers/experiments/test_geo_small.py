@@ -7,7 +7,7 @@ import pytest
 
 from focalcal.predictions import Predictions
 from focalcal_papers.experiments import EXPERIMENTS, Material, Run
-from focalcal_papers.experiments.geo_small import WAYS
+from focalcal_papers.experiments.geo_recipes import WAYS
 
 
 def _run(rng, way: str, seed: int, trace: float | None) -> Run:

@@ -362,7 +362,7 @@ def test_curvature_beside_the_store_is_found(store_path, tmp_path):
     mmce = dataclasses.replace(_pretend(run, loss="mmce"), curvature=lower)
     several = Material("stored", (*runs, mmce))
     methods = EXPERIMENTS["geo/open1"].analyse(several)
-    assert "lower, outside both intervals, with mmce (0.2); not with none" in methods.conclusion
+    assert "lower for mmce (0.2); higher for none; neither for none" in methods.conclusion
     assert "Not run: label smoothing, brier, fl-3, mixup, sam." in methods.conclusion
     # Neither SAM nor mixup was run, so the question about them is not answered.
     assert EXPERIMENTS["geo/open3"].analyse(several).findings[0].verdict == "not run"
@@ -437,8 +437,8 @@ def test_ways_of_training_are_compared_on_one_network(store_path):
         for loss, model, trace in pairs
     )
     found = EXPERIMENTS["geo/open1"].analyse(Material("stored", runs)).conclusion
-    assert found.startswith("resnet18: against cross-entropy (8) the trace is lower")
-    assert "with brier (4); not with none" in found
+    assert found.startswith("resnet18: trace against that of cross-entropy (8)")
+    assert "lower for brier (4); higher for none; neither for none" in found
     assert "Not run: label smoothing, mmce" in found
 
 

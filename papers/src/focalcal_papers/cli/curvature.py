@@ -111,14 +111,9 @@ def _measured(network: nn.Module, loss: str, batches: list, **options: Any) -> C
 
 
 def _from_run(run: Path, part: Part) -> tuple[nn.Module, list]:
-    from focalcal_papers.training import RunFolder, load_splits
-    from focalcal_papers.training.distributed import choose_device
-    from focalcal_papers.training.session import Session
+    from focalcal_papers.training import open_run
 
-    folder = RunFolder.open(run)
-    source = part.data or folder.provenance.get("data_dir")
-    place = choose_device(part.device)
-    session = Session.opened(folder, load_splits(folder.config, source), place)
+    session = open_run(run, part.data, part.device)
     found = list(session.source.evaluation(part.split, part.samples))
     return session.model, _cut([b.inputs for b in found], [b.targets for b in found], part.batch)
 

@@ -21,6 +21,11 @@ if TYPE_CHECKING:
 
 
 RESULTS = Path("results")
+SCALES_MEAN = (
+    "paper scale: the paper's own data, split, network, length and recipe (an open question has "
+    "none: ours, at that length); lite: a smaller network or fewer epochs; smoke: made-up data, "
+    "which stand in for real ones. shortened: fewer epochs than the paper."
+)
 
 
 def register(app: typer.Typer) -> None:
@@ -95,9 +100,11 @@ def _existing_store() -> Path:
 
 
 def _write_report(report: Path, store: Store, data: Path | None) -> None:
-    """Analyse the stored runs anew, then write the document of everything kept."""
+    """Measure and analyse the stored runs again, then write the document of everything kept."""
     from focalcal_papers.experiments import EXPERIMENTS, refresh, reproduction_document
 
+    with terminal.working("intervals of the stored runs"):
+        store.remeasure()
     stored = store.runs()
     for name, experiment in EXPERIMENTS.items():
         with terminal.working(name):
@@ -153,6 +160,7 @@ def _list(store: Store, json_output: bool) -> None:
         counts = "theory" if row["theory"] else ", ".join(map(str, row["runs"].values()))
         table.add_row(row["name"], row["title"], counts, row["run"])
     terminal.out().print(table)
+    terminal.out().print(SCALES_MEAN)
 
 
 def _print(result: Result, title: str) -> None:

@@ -25,6 +25,7 @@ CIFAR10_CLASSES = (
 )
 SOURCE = "https://www.cs.toronto.edu/~kriz/cifar.html"
 _PIXELS = 3 * 32 * 32
+_SPLIT: dict = {"one_in": 10, "moments": (CIFAR_MEAN, CIFAR_STD)}
 
 
 class _Version(NamedTuple):
@@ -67,8 +68,9 @@ def load_cifar10(
 
     `complete=False` accepts shortened files; a tenth of the training images then calibrates.
     """
-    train, test, _ = _read(_CIFAR10, folder, complete)
-    return _splits("cifar10", train, test, CIFAR10_CLASSES, seed, calibration)
+    *parts, _ = _read(_CIFAR10, folder, complete)
+    options = {"seed": seed, "calibration": calibration, **_SPLIT}
+    return cut_training("cifar10", *parts, CIFAR10_CLASSES, **options)
 
 
 def load_cifar100(
@@ -79,8 +81,9 @@ def load_cifar100(
     complete: bool = True,
 ) -> DataSplits:
     """CIFAR-100 with its 100 fine labels from `cifar-100-binary` (or `-python`) in `folder`."""
-    train, test, place = _read(_CIFAR100, folder, complete)
-    return _splits("cifar100", train, test, _fine_names(place), seed, calibration)
+    *parts, place = _read(_CIFAR100, folder, complete)
+    options = {"seed": seed, "calibration": calibration, **_SPLIT}
+    return cut_training("cifar100", *parts, _fine_names(place), **options)
 
 
 Part = tuple[Tensor, Tensor]
@@ -150,14 +153,6 @@ def _check(path: Path, labels: np.ndarray, n_classes: int, records: int | None) 
         raise FileFormatError(
             f"expected labels in 0..{n_classes - 1}, got {labels[row]} at record {row} of {path}"
         )
-
-
-def _splits(name, train, test, classes, seed, calibration) -> DataSplits:
-    calibration = len(train[1]) // 10 if calibration is None else calibration
-    moments = (CIFAR_MEAN, CIFAR_STD)
-    return cut_training(
-        name, train, test, classes, calibration=calibration, seed=seed, moments=moments
-    )
 
 
 def _fine_names(place: Path) -> tuple[str, ...]:

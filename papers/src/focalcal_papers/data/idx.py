@@ -92,9 +92,8 @@ def _load(
                 f"{paths[part, 'labels-idx1']} and {len(images)} in {paths[part, 'images-idx3']}"
             )
         parts.append((torch.tensor(images)[:, None], torch.tensor(labels, dtype=torch.int64)))
-    calibration = len(parts[0][1]) // 12 if calibration is None else calibration
-    moments = _MOMENTS[name]
-    return cut_training(name, *parts, classes, calibration=calibration, seed=seed, moments=moments)
+    options = {"calibration": calibration, "one_in": 12, "seed": seed, "moments": _MOMENTS[name]}
+    return cut_training(name, *parts, classes, **options)
 
 
 def _find(folder: Path, part: str, kind: str) -> Path | None:

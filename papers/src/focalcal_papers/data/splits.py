@@ -135,17 +135,20 @@ def cut_training(
     test: tuple[Tensor, Tensor],
     classes: Sequence[str],
     *,
-    calibration: int,
+    calibration: int | None,
+    one_in: int,
     seed: int,
     moments: tuple[Sequence[float], Sequence[float]] | None = None,
     note: str = "",
 ) -> DataSplits:
     """The usual cut: calibration out of the official training files, test as published.
 
-    `train` and `test` are inputs and labels; `moments` the mean and standard deviation by channel.
+    `train` and `test` are inputs and labels; `calibration` by default one in `one_in` of them;
+    `moments` the mean and standard deviation by channel.
     """
     inputs, labels = train
     n, n_test = len(labels), len(test[1])
+    calibration = n // one_in if calibration is None else calibration
     chosen = dict(zip(("train", "calibration"), cut(n, calibration, seed)))
     mean, std = map(torch.tensor, moments) if moments else (None, None)
     return DataSplits(

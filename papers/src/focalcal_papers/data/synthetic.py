@@ -8,6 +8,12 @@ from torch import Tensor
 from focalcal.errors import InputError
 from focalcal_papers.data.splits import CIFAR_MEAN, CIFAR_STD, DataSplits, cut_training
 
+_SYNTHETIC = {"one_in": 8, "note": "; synthetic data"}
+
+
+def _names(n_classes: int) -> list[str]:
+    return [f"class {i}" for i in range(n_classes)]
+
 
 def load_blobs(
     *,
@@ -28,7 +34,9 @@ def load_blobs(
         noise = torch.randn(n, features, generator=generator)
         return centres[labels] + spread * noise, labels
 
-    return _splits("blobs", draw(n_train), draw(n_test), n_classes, seed, calibration)
+    names = _names(n_classes)
+    options = {"calibration": calibration, "seed": seed, **_SYNTHETIC}
+    return cut_training("blobs", draw(n_train), draw(n_test), names, **options)
 
 
 def load_synthetic_images(
@@ -53,8 +61,9 @@ def load_synthetic_images(
 
     channels = input_shape[0]
     moments = (CIFAR_MEAN, CIFAR_STD) if channels == 3 else ([0.5] * channels, [0.25] * channels)
-    parts = draw(n_train), draw(n_test)
-    return _splits("synthetic_images", *parts, n_classes, seed, calibration, moments)
+    names = _names(n_classes)
+    options = {"calibration": calibration, "seed": seed, "moments": moments, **_SYNTHETIC}
+    return cut_training("synthetic_images", draw(n_train), draw(n_test), names, **options)
 
 
 def load_square_clusters(
@@ -81,19 +90,5 @@ def load_square_clusters(
         flip = torch.rand(n, generator=generator) < flipped
         return inputs, torch.where(flip, 1 - corners[:, 0], corners[:, 0])
 
-    return _splits("square_clusters", draw(n_train), draw(n_test), 2, seed, calibration)
-
-
-def _splits(name, train, test, n_classes, seed, calibration, moments=None) -> DataSplits:
-    calibration = len(train[1]) // 8 if calibration is None else calibration
-    classes = [f"class {i}" for i in range(n_classes)]
-    return cut_training(
-        name,
-        train,
-        test,
-        classes,
-        calibration=calibration,
-        seed=seed,
-        moments=moments,
-        note="; synthetic data",
-    )
+    options = {"calibration": calibration, "seed": seed, **_SYNTHETIC}
+    return cut_training("square_clusters", draw(n_train), draw(n_test), _names(2), **options)

@@ -160,8 +160,8 @@ def mean_and_spread(values: Sequence[float], digits: int = 2) -> str:
     ('2.00 ± 1.41', '2.0')
     """
     if len(values) == 1:
-        return f"{values[0]:.{digits}f}"
-    return f"{np.mean(values):.{digits}f} ± {np.std(values, ddof=1):.{digits}f}"
+        return f"{values[0]:,.{digits}f}"
+    return f"{np.mean(values):,.{digits}f} ± {np.std(values, ddof=1):,.{digits}f}"
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -23,8 +23,8 @@ from focalcal_papers.experiments import published
 from focalcal_papers.experiments.base import Analysis, Experiments, Finding, Material
 from focalcal_papers.experiments.ie_grid import seeds
 from focalcal_papers.experiments.published import Network, all_networks
-from focalcal_papers.experiments.reference import PRINTED_DATASETS, Row, number, rows
-from focalcal_papers.experiments.runs import IMAGES, Run, evaluated, fitted
+from focalcal_papers.experiments.reference import PRINTED_DATASETS, number, rows
+from focalcal_papers.experiments.runs import IMAGES, evaluated, fitted
 from focalcal_papers.experiments.settings import (
     BASES,
     SAME_LOSS,
@@ -67,46 +67,11 @@ def _table1_recipes(scale: str) -> dict[str, Settings]:
     }
 
 
-@dataclass
-class _Comparison:
-    """One run after temperature and after focal temperature scaling, in this order.
-
-    costs: log-loss of the two when they are chosen by equal-mass ECE. corners: how many searches
-    ended at the largest T.
-    """
-
-    findings: list[Finding] = field(default_factory=list)
-    cells: list[str] = field(default_factory=list)
-    errors: list[float] = field(default_factory=list)
-    costs: list[float] = field(default_factory=list)
-    corners: int = 0
-
-
-def _compare(run: Run, printed: dict[tuple[str | None, str, str], Row]) -> _Comparison:
-    result = _Comparison()
-    place = PRINTED_DATASETS.get(run.settings["dataset"]), FTS_NAME.get(run.loss, run.loss)
-    for metric, scale, unit, column, t_column in (
-        ("nll", 1, "log-loss", "logloss", "T_logloss"),
-        ("adaptive_ece", 100, "equal-mass ECE %", "ece%_equal_mass15", "T_ece"),
-    ):
-        for name, calibrator in calibrators(metric).items():
-            found = fitted(calibrator, run.calibration)
-            probs = found.predict_proba(run.test.as_logits())
-            e = evaluated(run.test.labels, probs)[metric]
-            at = f"T {found.temperature_:.2f}" + (f", γ {found.gamma_:g}" if name == "fts" else "")
-            result.cells.append(f"{scale * e.value:.4g} ({at})")
-            paper = printed.get((*place, name), {})
-            if paper.get(t_column):
-                at += f"; paper T {paper[t_column]}, γ {paper['gamma_ev'] or 0}"
-            same = run.settings["model"] == "resnet50" or not paper.get(column)
-            what, theirs = f"{unit}, {run.label}, {name} ({at})", number(paper.get(column))
-            setting = "" if same else "resnet50"
-            result.findings.append(Finding.of(what, e, theirs, scale, setting=setting))
-            if metric == "adaptive_ece":
-                result.errors.append(e.value)
-                result.costs.append(nll(run.test.labels, probs))
-                result.corners += found.temperature_ >= TEMPERATURES[-1]
-    return result
+REPORTED = (
+    ("nll", 1, "log-loss", "logloss", "T_logloss"),
+    ("adaptive_ece", 100, "equal-mass ECE %", "ece%_equal_mass15", "T_ece"),
+)
+"""Metrics of Table 1: ours, a factor, how it is written, and the reference's two columns."""
 
 
 @EXPERIMENTS.declare(
@@ -122,33 +87,53 @@ def _table1(material: Material) -> Analysis:
         (r["dataset"], r["training_loss"], r["calibrator"]): r
         for r in rows("focal_temperature_scaling")
     }
-    runs = [run for run in material.runs if FTS_NAME.get(run.loss, run.loss) in LOSSES]
-    each = [_compare(run, printed) for run in runs]
-    lower = sum(fts < ts for ts, fts in (c.errors for c in each))
+    findings, shown, dearer, lower, corners = [], [], [], 0, 0
+    for run in material.runs:
+        loss = FTS_NAME.get(run.loss, run.loss)
+        if loss not in LOSSES:
+            continue
+        place, cells = (PRINTED_DATASETS.get(run.settings["dataset"]), loss), []
+        for metric, scale, unit, column, t_column in REPORTED:
+            errors, costs = [], []
+            for name, calibrator in calibrators(metric).items():
+                found = fitted(calibrator, run.calibration)
+                probs = found.predict_proba(run.test.as_logits())
+                e = evaluated(run.test.labels, probs)[metric]
+                at = f"T {found.temperature_:.2f}"
+                at += f", γ {found.gamma_:g}" if name == "fts" else ""
+                cells.append(f"{scale * e.value:.4g} ({at})")
+                paper = printed.get((*place, name), {})
+                if paper.get(t_column):
+                    at += f"; paper T {paper[t_column]}, γ {paper['gamma_ev'] or 0}"
+                same = run.settings["model"] == "resnet50" or not paper.get(column)
+                what, theirs = f"{unit}, {run.label}, {name} ({at})", number(paper.get(column))
+                setting = "" if same else "resnet50"
+                findings.append(Finding.of(what, e, theirs, scale, setting=setting))
+                errors.append(e.value)
+                costs.append(nll(run.test.labels, probs))
+                by_ece = metric == "adaptive_ece"
+                corners += by_ece and found.temperature_ >= TEMPERATURES[-1]
+        # Of the last metric, the ECE: temperature scaling, then focal temperature scaling.
+        lower += errors[1] < errors[0]
+        dearer.append(100 * (costs[1] / costs[0] - 1))
+        shown.append((run.label, *cells, " / ".join(f"{cost:.4f}" for cost in costs)))
     text = (
         f"Focal temperature scaling has the lower equal-mass ECE for {lower} of "
-        f"{len(each)} networks. Its grid contains no γ = 0, so temperature scaling is not among "
+        f"{len(shown)} networks. Its grid contains no γ = 0, so temperature scaling is not among "
         "its choices."
     )
-    if each:
-        dearer = [100 * (fts / ts - 1) for ts, fts in (c.costs for c in each)]
+    if shown:
         text += (
             f" Chosen by ECE, its log-loss is {min(dearer):+.1f} to {max(dearer):+.1f} % against "
             "that of temperature scaling chosen by ECE."
         )
-    if corners := sum(c.corners for c in each):
-        text += f" Searches that end at the grid's largest T: {corners}."
+    text += f" Searches that end at the grid's largest T: {corners}." if corners else ""
     columns = (
         *("run", "log-loss, ts", "log-loss, fts", "equal-mass ECE %, ts", "ECE %, fts"),
         "log-loss of the last two",
     )
-    shown = tuple(
-        (run.label, *c.cells, " / ".join(f"{cost:.4f}" for cost in c.costs))
-        for run, c in zip(runs, each)
-    )
-    table = Table("test set; parameters chosen on the calibration set", columns, shown)
-    findings = tuple(f for c in each for f in c.findings)
-    return Analysis(findings, text + seeds(material.runs), tables=(table,))
+    table = Table("test set; parameters chosen on the calibration set", columns, tuple(shown))
+    return Analysis(tuple(findings), text + seeds(material.runs), tables=(table,))
 
 
 def _inverse_check() -> tuple[Finding, ...]:

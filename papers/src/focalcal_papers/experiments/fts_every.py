@@ -8,7 +8,7 @@ import numpy as np
 
 from focalcal.calibrators import FocalStructuredScaling
 from focalcal.metrics import adaptive_ece, nll
-from focalcal_papers.experiments.base import Analysis, Experiments, Finding, Material
+from focalcal_papers.experiments.base import Analysis, Experiments, Finding, Material, Result
 from focalcal_papers.experiments.fts import calibrators
 from focalcal_papers.experiments.ie_grid import by_setting, seeds
 from focalcal_papers.experiments.runs import IMAGES, Run, fitted
@@ -61,26 +61,37 @@ def _every(material: Material) -> Analysis:
         shown.append((setting, len(own), *(f"{ece:.2f} / {cost:.4f}" for ece, cost in mean)))
     table = Table("test equal-mass ECE % / NLL", ("setting", "seeds", *WAYS), tuple(shown))
     text = _conclusion(np.array(means)) + seeds(material.runs)
-    return Analysis(tuple(findings), text, _panels(np.array(means)), (table,))
+    return Analysis(tuple(findings), text, panels(np.array(means)), (table,))
+
+
+def stored_means(result: Result) -> np.ndarray:
+    """Its means again, (settings, ways, [ECE, NLL]), from the findings."""
+    values = np.array([f.ours for f in result.findings])
+    return values.reshape(-1, 2, len(WAYS)).transpose(0, 2, 1)
+
+
+def lower_than_temperature(means: np.ndarray) -> np.ndarray:
+    """In how many settings ECE and NLL of the second and third way are lower: (2, [ECE, NLL])."""
+    return (means[:, 1:] < means[:, :1]).sum(axis=0)
 
 
 def _conclusion(means: np.ndarray) -> str:
     """means: (settings, ways, [ECE, NLL])."""
-    n = len(means)
     ece, cost = means[:, :, 0], means[:, :, 1]
     parts = []
-    for i, way in enumerate(WAYS[1:], start=1):
-        lower, cheaper = (ece[:, i] < ece[:, 0]).sum(), (cost[:, i] < cost[:, 0]).sum()
+    for i, (lower, cheaper) in enumerate(lower_than_temperature(means), start=1):
         change = 100 * (np.exp(np.log(cost[:, i] / cost[:, 0]).mean()) - 1)
         parts.append(
-            f"{way} scaling has the lower equal-mass ECE for {lower} and the lower NLL for "
-            f"{cheaper} of {n} settings (mean ECE {ece[:, i].mean():.2f} %, NLL {change:+.1f} %)"
+            f"{WAYS[i]} scaling has the lower equal-mass ECE for {lower} and the lower NLL for "
+            f"{cheaper} of {len(means)} settings (mean ECE {ece[:, i].mean():.2f} %, NLL "
+            f"{change:+.1f} %)"
         )
     text = f"Against temperature scaling (mean ECE {ece[:, 0].mean():.2f} %): "
     return text + "; ".join(parts) + "."
 
 
-def _panels(means: np.ndarray) -> tuple[Curves, ...]:
+def panels(means: np.ndarray) -> tuple[Curves, ...]:
+    """ECE of the second and third way against that of temperature scaling."""
     ece = means[:, :, 0]
     curves = tuple(Curve(w, ece[:, 0], ece[:, i], style="o") for i, w in enumerate(WAYS[1:], 1))
     labels = ("equal-mass ECE %, temperature scaling", "equal-mass ECE %, the other")

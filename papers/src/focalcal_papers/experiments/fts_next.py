@@ -252,21 +252,16 @@ def _own_compensation(material: Material) -> tuple[list[Finding], str]:
 
 
 def _on_training_data(run: Run) -> list[Finding]:
-    """Confidence minus accuracy there and on the test set; T where the run's weights exist.
+    """Confidence minus accuracy there and on the test set.
 
     A network that has memorised its training set has no T there: NLL falls as T → 0.
     """
-    findings = []
     last = next((row["train"] for row in reversed(run.rows) if "train" in row), None)
-    if last is not None:
-        gap = 100 * (last["confidence"] - 1 + last["error"])
-        what = "confidence − accuracy on {} samples, points, " + run.label
-        findings.append(Finding(what.format("training"), gap, n=last["n"]))
-        findings.append(Finding.percent(what.format("test"), run.before["confidence_gap"]))
-    if run.folder is not None:
-        from focalcal_papers.training import predict
-
-        train = predict(run.folder, "train", data_dir=run.data)
-        t = fitted(TemperatureScaling(), train).temperature_
-        findings.append(Finding(f"T on the training set, {run.label}", t, n=train.n))
-    return findings
+    if last is None:
+        return []
+    gap = 100 * (last["confidence"] - 1 + last["error"])
+    what = "confidence − accuracy on {} samples, points, " + run.label
+    return [
+        Finding(what.format("training"), gap, n=last["n"]),
+        Finding.percent(what.format("test"), run.before["confidence_gap"]),
+    ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -15,6 +16,7 @@ from focalcal_papers.experiments.geo_recipes import (
     AWARE,
     NETWORKS,
     TRAININGS,
+    WAYS,
     gamma_recipes,
     method_recipes,
     tau_recipes,
@@ -259,54 +261,86 @@ def _fig4(material: Material) -> Analysis:
             f"to {errors[f'τ = {best.x:g}, {rate}']:.1f} %"
         )
     epochs = ", ".join(sorted({str(r.settings["epochs"]) for r in material.runs}))
-    text = f"The explicit penalty, {epochs} epochs, one seed. " + "; ".join(parts) + "."
+    text = f"The explicit penalty, {epochs} epochs, one seed; rates and τ are our choice. "
+    text += "; ".join(parts) + "."
     return Analysis(tuple(findings), text, tuple(figures.figure4(points)))
 
 
 def _losses(methods: tuple[str, ...]) -> tuple[str, ...]:
-    return (*dict.fromkeys(TRAININGS[name]["loss"] for name in methods), "fla-53")
+    return (*dict.fromkeys(WAYS[name]["loss"] for name in methods), "fla-53")
 
 
-def _method(run: Run) -> str:
-    s = run.settings
-    return "mixup" if s.get("mixup") else "sam" if s.get("sam") else s["loss"]
+QUANTITIES: tuple[tuple[str, Callable[[Run], float]], ...] = (
+    ("error %", lambda run: 100 * run.before["error"].value),
+    ("ECE %", lambda run: 100 * run.before["ece"].value),
+    ("T", lambda run: run.temperature),
+    ("trace", lambda run: run.curvature["trace"]["value"]),
+    ("λ max", lambda run: _point(run, 0).top),
+)
 
 
-def _methods(wanted: tuple[str, ...], material: Material) -> Analysis:
-    findings, networks = [], {}
-    losses = set(_losses(wanted))
+def _way(run: Run) -> str:
+    own = {k: run.settings[k] for k in ("loss", "mixup", "sam") if run.settings.get(k)}
+    found = (name for name, changes in WAYS.items() if changes == own)
+    return next(found, ", ".join(map(str, own.values())))
+
+
+def compare_ways(wanted: tuple[str, ...], material: Material) -> Analysis:
+    """Ways of training on one network: means over seeds, and the traces beside cross-entropy's."""
+    networks: dict[str, dict[str, list[Run]]] = {}
     for run in material.runs:
-        name = _method(run)
-        if run.curvature is None or not {name, run.loss} & (losses | set(wanted)):
-            continue
-        point = _point(run, 0)
-        networks.setdefault(run.network, {}).setdefault(name, point)
-        findings += _findings(run, point)
+        if run.curvature is not None and (_way(run) in wanted or run.loss == "fla-53"):
+            networks.setdefault(run.network, {}).setdefault(_way(run), []).append(run)
     network = max(networks, key=lambda k: ("ce" in networks[k], len(networks[k])), default="")
-    traces = networks.get(network, {})
-    kinds = {name: name if name in ("mixup", "sam") else TRAININGS[name]["loss"] for name in wanted}
-    absent = [name for name, kind in kinds.items() if kind not in traces]
+    found = networks.get(network, {})
     asked = [name for name in wanted if name not in ("ce", "fl-3")]
-    if "ce" not in traces or all(name in absent for name in asked):
-        lacking = asked if "ce" in traces else ["ce"]
-        reason = f"no run with a measured Hessian was trained with {' or '.join(lacking)}"
-        return not_measured(reason)
-    every = list(traces.values())
-    lower = [k for k, p in traces.items() if p.high < traces["ce"].low]
-    others = [k for k in traces if k not in (*lower, "ce")]
+    if "ce" not in found or not any(name in found for name in asked):
+        lacking = asked if "ce" in found else ["ce"]
+        return not_measured(
+            f"no run with a measured Hessian was trained with {' or '.join(lacking)}"
+        )
+    findings, shown, means = [], [], {}
+    for name, runs in found.items():
+        cells = []
+        for what, value in QUANTITIES:
+            values = np.array([value(run) for run in runs])
+            spread = f"{values.std(ddof=1):.2g}" if len(values) > 1 else "—"
+            means[name, what] = float(values.mean())
+            label = f"{what}, {network}, {name}, mean over seeds (std {spread})"
+            findings.append(Finding(label, means[name, what], n=len(values)))
+            cells.append(f"{means[name, what]:.3g} ± {spread}")
+        shown.append((name, *cells, str(len(runs))))
+    traces, errors = ([means[name, what] for name in found] for what in ("trace", "ECE %"))
+    listed = {
+        side: ", ".join(f"{name} ({means[name, 'trace']:.3g})" for name in names) or "none"
+        for side, names in _sides(found).items()
+    }
     text = (
-        f"{network}: against cross-entropy ({traces['ce'].trace:.3g}) the trace is lower, outside "
-        f"both intervals, with {_listed(lower, traces)}; not with {_listed(others, traces)}. "
-        f"Rank correlation of ECE and trace over these {len(traces)}: "
-        f"{rank_correlation([p.trace for p in every], [p.ece for p in every]):+.2f}."
+        f"{network}: trace against that of cross-entropy ({means['ce', 'trace']:.3g}), outside "
+        f"both intervals with every seed: lower for {listed['lower']}; higher for "
+        f"{listed['higher']}; neither for {listed['neither']}. Rank correlation of mean ECE and "
+        f"mean trace over these {len(found)} ways: {rank_correlation(traces, errors):+.2f}."
     )
-    if absent:
+    if absent := [name for name in wanted if name not in found]:
         text += f" Not run: {', '.join(absent)}."
-    return Analysis(tuple(findings), text + seeds(material.runs))
+    columns = ("trained with", *(what for what, _ in QUANTITIES), "seeds")
+    table = Table("test set, mean ± std over seeds", columns, tuple(shown))
+    return Analysis(tuple(findings), text, tables=(table,))
 
 
-def _listed(names: list[str], traces: dict[str, CurvaturePoint]) -> str:
-    return ", ".join(f"{k} ({traces[k].trace:.3g})" for k in names) or "none"
+def _sides(found: dict[str, list[Run]]) -> dict[str, list[str]]:
+    """On which side of cross-entropy's trace that of each other way lies with every seed."""
+    ce = {run.settings["seed"]: run.curvature["trace"] for run in found["ce"]}
+    sides: dict[str, list[str]] = {"lower": [], "higher": [], "neither": []}
+    for name, runs in found.items():
+        pairs = [(r.curvature["trace"], ce.get(r.settings["seed"])) for r in runs]
+        known = [(own, other) for own, other in pairs if other is not None]
+        if name == "ce" or not known:
+            continue
+        lower = all(own["high"] < other["low"] for own, other in known)
+        higher = all(own["low"] > other["high"] for own, other in known)
+        sides["lower" if lower else "higher" if higher else "neither"].append(name)
+    return sides
 
 
 def which_architecture(material: Material, same_length: bool = False) -> Analysis:
@@ -343,7 +377,7 @@ _measured(
     recipes=partial(method_recipes, tuple(TRAININGS)),
     losses=_losses(tuple(TRAININGS)),
     accepts=_accepts_methods,
-)(partial(_methods, tuple(TRAININGS)))
+)(partial(compare_ways, tuple(TRAININGS)))
 _measured(
     "geo/open2",
     "Does the best curvature depend on the architecture?",
@@ -358,4 +392,4 @@ _measured(
     recipes=partial(method_recipes, AWARE),
     losses=_losses(AWARE),
     accepts=_accepts_methods,
-)(partial(_methods, AWARE))
+)(partial(compare_ways, AWARE))

@@ -23,6 +23,11 @@ TRAININGS: dict[str, Settings] = {
     "sam": {"loss": "ce", "sam": 0.05},
 }
 AWARE = ("ce", "fl-3", "mixup", "sam")
+WAYS: dict[str, Settings] = TRAININGS | {
+    "fl-1": {"loss": "fl-1"},
+    "strong label smoothing": {"loss": "ls-0.2"},
+    "strong sam": {"loss": "ce", "sam": 0.2},
+}
 
 
 def _loss(gamma: float) -> str:

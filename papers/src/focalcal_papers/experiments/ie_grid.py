@@ -125,8 +125,8 @@ def grid(table: str, material: Material) -> Analysis:
     text += f", {other} values are of other settings, as named. "
     text += " ".join(filter(None, (_order(runs, metric, s, printed) for s in stages)))
     if metric == "mce":
-        text += " One bin of few samples decides the MCE; so wide are its intervals that a verdict "
-        text += "means little."
+        text += " One bin of few samples decides the MCE, and its intervals show the spread of "
+        text += "seeds alone: a verdict means little."
     columns = tuple(dict.fromkeys(k for line in shown for k in line))
     cells = tuple(tuple(line.get(k, "") for k in columns) for line in shown)
     shown_table = Table(title, columns, cells)

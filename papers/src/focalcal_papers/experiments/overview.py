@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from focalcal_papers.experiments.base import STORED, Experiment, Finding, mean_and_spread
-from focalcal_papers.experiments.ie_grid import by_setting, known, printed_cells
+from focalcal_papers.experiments.ie_grid import EPOCHS, by_setting, known, printed_cells
 from focalcal_papers.experiments.reference import number
 from focalcal_papers.experiments.runs import Run
 from focalcal_papers.experiments.settings import SAME_LOSS, Settings, is_published
@@ -106,8 +107,10 @@ def what_was_run(experiment: Experiment, stored: Sequence[Run], store: Store) ->
         own = [run for run in own if run not in matching]
         if matching:
             parts.append(f"{scale} scale, {done} of {len(recipes)} recipes: {_places(matching)}")
-    if own:
-        parts.append(f"other settings: {_places(own)}")
+    short = [run for run in own if run.settings["epochs"] < EPOCHS.get(run.settings["dataset"], 0)]
+    other = [run for run in own if run not in short]
+    parts += [f"shortened: {_places(short)}"] if short else []
+    parts += [f"other settings: {_places(other)}"] if other else []
     kept = store.kept(experiment.name)
     if parts and not kept and store.read(experiment.name, STORED) is None:
         parts.append("too few for a result")
@@ -123,26 +126,36 @@ def what_was_run(experiment: Experiment, stored: Sequence[Run], store: Store) ->
 
 FREE = (
     *("precision", "trace_every", "checkpoint_every", "eval_batch_size", "snapshots"),
-    "data_settings",  # they show in the name of the data set
+    "data_settings",
 )
-"""Settings in which a run may differ from its recipe."""
+"""Settings in which a run may differ from its recipe; of the data's, see `_data`."""
 
 
 def _follows(run: Run, recipe: Settings) -> bool:
-    wanted = {"mixup": 0, "sam": 0, "model_settings": {}} | recipe
+    wanted = {"mixup": 0, "sam": 0, "model_settings": {}, "loss_settings": {}} | recipe
     wanted["loss"] = SAME_LOSS.get(recipe["loss"], recipe["loss"])
-    return all(run.settings.get(k, v) == v for k, v in wanted.items() if k not in FREE)
+    same = all(run.settings.get(k, v) == v for k, v in wanted.items() if k not in FREE)
+    whole = bool(run.snapshots) or not recipe.get("snapshots")
+    return same and whole and _data(run.settings) == _data(recipe)
+
+
+def _data(settings: Settings) -> tuple[Any, ...]:
+    """The split, the length of a text and the size of its word vectors."""
+    of = settings.get("data_settings") or {}
+    wide = "300d" in of.get("vectors", "")
+    return of.get("split", "bydate"), of.get("headers", True), of.get("length", 1000), wide
 
 
 def _places(runs: Sequence[Run]) -> str:
-    """Data set, network and length, with the number of losses and seeds."""
+    """Data set, network and length, with the losses and the number of seeds."""
     places: dict[str, list[Run]] = {}
     for run in runs:
         where = f"{run.dataset} {run.network} {run.settings['epochs']} epochs"
         places.setdefault(where, []).append(run)
     parts = []
     for where, own in places.items():
-        n, most = len({r.loss for r in own}), max(map(len, by_setting(own).values()))
+        losses, most = {r.variant: 1 for r in own}, max(map(len, by_setting(own).values()))
         seeds = f", up to {most} seeds" if most > 1 else ""
-        parts.append(f"{where} ({n} loss{'es' if n > 1 else ''}{seeds})")
+        named = ", ".join(losses) if len(losses) < 3 else f"{len(losses)} losses"
+        parts.append(f"{where} ({named}{seeds})")
     return ", ".join(parts)

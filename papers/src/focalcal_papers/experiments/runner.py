@@ -108,7 +108,7 @@ def _trained(
         if not (place / f"{name}.json").is_file():
             record = measure[name](place, splits, device)
             write_text(place / f"{name}.json", json.dumps(record) + "\n")
-    return Run.from_folder(place, data)
+    return Run.from_folder(place)
 
 
 def _described(splits: Any) -> dict[str, Any]:
@@ -124,11 +124,9 @@ def _described(splits: Any) -> dict[str, Any]:
 def _curvature(place: Path, splits: Any, device: str, samples: int = 1000) -> dict[str, Any]:
     """Trace and extreme eigenvalues of the cross-entropy's Hessian on test samples."""
     from focalcal.curvature import HessianOperator, summarise_curvature
-    from focalcal_papers.training import RunFolder
-    from focalcal_papers.training.distributed import choose_device
-    from focalcal_papers.training.session import Session
+    from focalcal_papers.training import open_run
 
-    session = Session.opened(RunFolder.open(place), splits, choose_device(device))
+    session = open_run(place, device=device, splits=splits)
     batches = [(b.inputs, b.targets) for b in session.source.evaluation("test", samples)]
     operator = HessianOperator(session.model, "ce", batches)
     found = summarise_curvature(operator, rtol=0.1, max_probes=100, tol=1e-2, max_products=60)

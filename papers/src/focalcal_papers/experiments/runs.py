@@ -46,9 +46,8 @@ class Run:
 
     settings: those of the recipe; rows: its traces; snapshots: arrays of some epochs;
     curvature: the record of `focalcal curvature`, shift: the one of `shift_record`, if they were
-    measured; folder: where its weights are, None for a stored run; kept: what a stored run's record
-    says of it. Only the first seeds of a setting are stored with their predictions; `predicted`
-    says whether they are there.
+    measured; kept: what a stored run's record says of it. Only the first seeds of a setting are
+    stored with their predictions; `predicted` says whether they are there.
     """
 
     name: str
@@ -60,8 +59,6 @@ class Run:
     curvature: dict[str, Any] | None = None
     shift: dict[str, Any] | None = None
     provenance: dict[str, Any] = field(default_factory=dict)
-    folder: Path | None = None
-    data: Path | None = None
     kept: dict[str, Any] | None = None
 
     @property
@@ -160,7 +157,7 @@ class Run:
         return {e: Bins(*(s[n] for n in SNAPSHOT)) for e, s in self.snapshots.items()}
 
     @classmethod
-    def from_folder(cls, path: Path, data: Path | None = None) -> Run:
+    def from_folder(cls, path: Path) -> Run:
         """Read a finished run folder of `focalcal train`."""
         from focalcal_papers.training import RunFolder
 
@@ -190,8 +187,6 @@ class Run:
             },
             **beside,
             provenance=origin | {"seconds": status.get("seconds")},
-            folder=path,
-            data=data,
         )
 
 

@@ -41,8 +41,8 @@ PUBLISHED: Settings = recipe("cifar10-resnet50")
 LITE: Settings = PUBLISHED | {"model": "resnet18", "epochs": 30, "checkpoint_every": 10}
 """Minutes on one GPU: a smaller network for fewer epochs, marked in every table."""
 TINY: Settings = recipe("tiny-imagenet-resnet50")
-NEWSGROUPS: Settings = recipe("20newsgroups-cnn")
-SST: Settings = recipe("sst-tree-lstm")
+NEWSGROUPS: Settings = recipe("20newsgroups-cnn-random")
+SST: Settings = recipe("sst-tree-lstm") | {"data_settings": {"vectors": "glove.6B.300d.txt"}}
 WHOLE_EPOCHS = 100
 """From this many epochs a run on images is compared with the papers'."""
 SAME_LOSS = {"flsd-53": "fla-53"}

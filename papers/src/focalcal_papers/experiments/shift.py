@@ -23,18 +23,16 @@ def shift_record(place: Path, splits: Any, device: str) -> dict[str, Any]:
     import torch
 
     from focalcal_papers.data.corruption import CORRUPTIONS, corrupt
-    from focalcal_papers.training import RunFolder
-    from focalcal_papers.training.distributed import choose_device
-    from focalcal_papers.training.session import Session
+    from focalcal_papers.training import open_run
 
-    folder, corrupted = RunFolder.open(place), {}
+    corrupted = {}
     for kind in CORRUPTIONS:
         for severity in SEVERITIES:
             generator = torch.Generator().manual_seed(severity)
             images = corrupt(splits.test.inputs, kind, severity, generator)
             test = dataclasses.replace(splits.test, inputs=images)
             changed = dataclasses.replace(splits, test=test)
-            session = Session.opened(folder, changed, choose_device(device))
+            session = open_run(place, device=device, splits=changed)
             corrupted[kind, severity] = session.predictions("test")
     return measured_shift(Run.from_folder(place), corrupted)
 

@@ -17,7 +17,7 @@ from focalcal.formats import read_table
 from focalcal.metrics import Estimate
 from focalcal.predictions import Predictions
 from focalcal_papers.experiments.base import SCALES, Result
-from focalcal_papers.experiments.runs import SNAPSHOT, TEXT, Run, content_key
+from focalcal_papers.experiments.runs import SNAPSHOT, TEXT, Run, content_key, evaluated
 
 KEPT = (
     *("error", "nll", "brier", "ece", "adaptive_ece", "mce", "classwise_ece", "smooth_ece"),
@@ -60,15 +60,30 @@ class Store:
                 epoch: {name: table[name].tolist() for name in SNAPSHOT}
                 for epoch, table in run.snapshots.items()
             },
+            "traces": [_short(row) for row in run.rows],
         }
         if s["dataset"] not in TEXT or s["seed"] < PREDICTED:
             self._write_predictions(run, name, rounding)
         path = self.path / "trained" / f"{name}.json"
-        # A line for each epoch of the traces, which are most of the file.
-        rows = ",\n  ".join(json.dumps(_short(row), allow_nan=False) for row in run.rows)
-        head = json.dumps(record, indent=1, allow_nan=False).removesuffix("\n}")
-        write_text(path, f'{head},\n "traces": [\n  {rows}\n ]\n}}\n')
+        _write_record(path, record)
         return path
+
+    def remeasure(self) -> None:
+        """Compute the intervals of all stored runs again, as the library does now.
+
+        Values and T stay those of full precision. Without predictions a run has no interval.
+        """
+        for path in sorted((self.path / "trained").glob("*.json")):
+            record, test = json.loads(path.read_text("utf-8")), self._load(path).test
+            for stage, t in (("before", 1.0), ("after", record["temperature"])):
+                found: Mapping[str, Estimate] = {}
+                if test is not None:
+                    scaled = Predictions(logits=test.as_logits() / t)
+                    found = evaluated(test.labels, scaled.probabilities()).metrics
+                for name, kept in record[stage].items():
+                    ends = _plain(found[name]) if name in found else {"low": None, "high": None}
+                    kept |= {end: ends[end] for end in ("low", "high")}
+            _write_record(path, record)
 
     def _write_predictions(self, run: Run, name: str, rounding: dict[str, float]) -> None:
         table = {}
@@ -169,8 +184,17 @@ def _half(z: np.ndarray) -> np.ndarray:
 
 
 def _kept(found: Mapping[str, Estimate]) -> dict[str, Any]:
-    def plain(e: Estimate) -> dict[str, float | int | None]:
-        numbers = {"value": e.value, "low": e.low, "high": e.high}
-        return {k: v if np.isfinite(v) else None for k, v in numbers.items()} | {"n": e.n}
+    return {name: _plain(found[name]) for name in KEPT if name in found}
 
-    return {name: plain(found[name]) for name in KEPT if name in found}
+
+def _plain(e: Estimate) -> dict[str, float | int | None]:
+    numbers = {"value": e.value, "low": e.low, "high": e.high}
+    return {k: v if np.isfinite(v) else None for k, v in numbers.items()} | {"n": e.n}
+
+
+def _write_record(path: Path, record: dict[str, Any]) -> None:
+    # A line for each epoch of the traces, which are most of the file.
+    rows = ",\n  ".join(json.dumps(row, allow_nan=False) for row in record["traces"])
+    rest = {k: v for k, v in record.items() if k != "traces"}
+    head = json.dumps(rest, indent=1, allow_nan=False).removesuffix("\n}")
+    write_text(path, f'{head},\n "traces": [\n  {rows}\n ]\n}}\n')

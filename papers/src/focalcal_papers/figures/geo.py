@@ -53,9 +53,9 @@ def cubic_fit(traces: Sequence[float], errors: Sequence[float]) -> CubicFit:
     return CubicFit(coefficients, round(float(1 - left / total), 12) if total else 1.0, len(x))
 
 
-def figure1(gammas: Sequence[float] = (0, 0.5, 1, 2, 5)) -> list[Panel]:
+def figure1(gammas: Sequence[float] = (0, 0.5, 1, 2, 5)) -> list[Curves]:
     """Loss, slope and curvature in the logit against p; γ = 0 is cross-entropy (errata applied)."""
-    p = np.linspace(0.01, 0.99, 199)
+    p = np.linspace(0.01, 0.99, 197)
 
     def name(g: float) -> str:
         return "γ = 0 (cross-entropy)" if g == 0 else f"γ = {g:g}"

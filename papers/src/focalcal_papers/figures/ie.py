@@ -71,9 +71,9 @@ def figure3(runs: Mapping[str, Rows]) -> list[Panel]:
     return panels
 
 
-def figure4a(gammas: Sequence[float] = (0, 1, 2, 3, 5)) -> list[Panel]:
+def figure4a(gammas: Sequence[float] = (0, 1, 2, 3, 5)) -> list[Curves]:
     """g(p,γ): the factor on cross-entropy's gradient, which crosses 1 where γ*(p) = γ."""
-    p = np.linspace(0.001, 0.999, 400)
+    p = np.linspace(0.005, 0.995, 199)
     factor = tuple(Curve(f"γ = {g:g}", p, gradient_factor(p, g)) for g in gammas)
     below = np.linspace(0.1, 0.5, 200)
     star = Curve("γ*", below, gamma_for_probability(below))
@@ -134,9 +134,9 @@ def figure6(
     return [Curves(t, "step", t, tuple(c)) for t, c in zip(titles, shown.values())]
 
 
-def figure7(gammas: Sequence[float] = (0, 1, 2, 3, 5)) -> list[Panel]:
+def figure7(gammas: Sequence[float] = (0, 1, 2, 3, 5)) -> list[Curves]:
     """The prediction q that minimises the focal risk when the true probability is p."""
-    p = np.linspace(0.01, 0.99, 199)
+    p = np.linspace(0.01, 0.99, 197)
     two = np.stack([p, 1 - p], axis=1)
     curves = tuple(Curve(f"γ = {g:g}", p, inverse_focal_map(two, g)[:, 0]) for g in gammas)
     labels = ("true probability p", "optimal prediction q")

@@ -102,51 +102,15 @@ class ResNet(nn.Module):
         return self.linear(out.mean((2, 3)))
 
 
-def resnet18(
-    n_classes: int, *, width: float = 1, input_shape: Sequence[int] = (3, 32, 32)
+def four_stages(
+    block: type[BasicBlock] | type[Bottleneck],
+    blocks: Sequence[int],
+    n_classes: int,
+    *,
+    width: float = 1,
+    input_shape: Sequence[int] = (3, 32, 32),
 ) -> ResNet:
-    """ResNet-18 with 64·width channels in its first stage: 11,173,962 parameters at width 1."""
-    return _four_stages(BasicBlock, (2, 2, 2, 2), n_classes, width, input_shape)
-
-
-def resnet50(
-    n_classes: int, *, width: float = 1, input_shape: Sequence[int] = (3, 32, 32)
-) -> ResNet:
-    """ResNet-50: 23,520,842 parameters for ten classes."""
-    return _four_stages(Bottleneck, (3, 4, 6, 3), n_classes, width, input_shape)
-
-
-def resnet110(
-    n_classes: int, *, width: float = 1, input_shape: Sequence[int] = (3, 32, 32)
-) -> ResNet:
-    """The ResNet-110 of "The Intriguing Effects of Focal Loss": bottlenecks [3, 4, 26, 3]."""
-    return _four_stages(Bottleneck, (3, 4, 26, 3), n_classes, width, input_shape)
-
-
-def wide_resnet(
-    n_classes: int, *, depth: int = 26, width: int = 10, input_shape: Sequence[int] = (3, 32, 32)
-) -> ResNet:
-    """WRN-26-10: (depth − 2)/6 = 4 basic blocks in each of three stages of 16, 32, 64 × width.
-
-    Counted without the shortcuts' convolutions; with them the same network is called WRN-28-10.
-    """
-    return _three_stages(n_classes, depth, width, "projection", input_shape)
-
-
-def cifar_resnet(
-    n_classes: int, *, depth: int = 20, input_shape: Sequence[int] = (3, 32, 32)
-) -> ResNet:
-    """The CIFAR ResNets of He et al. §4.2 (depth 20, 32, 44, 56): 16, 32, 64 channels, option A."""
-    return _three_stages(n_classes, depth, 1, "pad", input_shape)
-
-
-resnet20 = partial(cifar_resnet, depth=20)
-resnet32 = partial(cifar_resnet, depth=32)
-resnet44 = partial(cifar_resnet, depth=44)
-resnet56 = partial(cifar_resnet, depth=56)
-
-
-def _four_stages(block, blocks, n_classes, width, input_shape) -> ResNet:
+    """64, 128, 256 and 512 channels, times `width`."""
     base = round(64 * width)
     if base < 1:
         raise InputError(f"expected a width multiplier of at least 1/64, got {width}")
@@ -154,12 +118,36 @@ def _four_stages(block, blocks, n_classes, width, input_shape) -> ResNet:
     return ResNet(block, blocks, channels, n_classes, stem=base, input_shape=input_shape)
 
 
-def _three_stages(n_classes, depth, width, shortcut, input_shape) -> ResNet:
+resnet18 = partial(four_stages, BasicBlock, (2, 2, 2, 2))
+"""11,173,962 parameters for ten classes."""
+resnet50 = partial(four_stages, Bottleneck, (3, 4, 6, 3))
+"""23,520,842 parameters for ten classes."""
+resnet110 = partial(four_stages, Bottleneck, (3, 4, 26, 3))
+"""The ResNet-110 of "The Intriguing Effects of Focal Loss"."""
+
+
+def three_stages(
+    shortcut: str,
+    n_classes: int,
+    *,
+    depth: int = 26,
+    width: int = 10,
+    input_shape: Sequence[int] = (3, 32, 32),
+) -> ResNet:
+    """(depth − 2)/6 basic blocks in each of three stages of 16, 32, 64 channels, times `width`."""
     if depth < 8 or (depth - 2) % 6:
         raise InputError(f"expected a depth of 6n + 2 (8, 14, 20, 26, ...), got {depth}")
     blocks, channels = [(depth - 2) // 6] * 3, [16 * width, 32 * width, 64 * width]
     options = {"stem": 16, "shortcut": shortcut, "input_shape": input_shape}
     return ResNet(BasicBlock, blocks, channels, n_classes, **options)
+
+
+wide_resnet = partial(three_stages, "projection")
+"""WRN-26-10, counted without the shortcuts' convolutions; with them it is called WRN-28-10."""
+# The CIFAR ResNets of He et al. §4.2, option A.
+resnet20, resnet32, resnet44, resnet56 = (
+    partial(three_stages, "pad", depth=depth, width=1) for depth in (20, 32, 44, 56)
+)
 
 
 def conv(c_in: int, c_out: int, size: int, stride: int = 1, groups: int = 1) -> nn.Conv2d:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,12 @@ _SIMPLEX_LAYOUT = {
 }
 
 
+def sliding(id: str, choices: Sequence[tuple[str, list[dict[str, Any]]]], **more: Any) -> Figure:
+    """A figure with a slider over `choices`, which starts at the fifth."""
+    drawn = {"traces": choices[4][1], "choices": tuple(choices), "slides": True, "start": 4}
+    return Figure(id=f"fig-{id}", **drawn, **more)
+
+
 def simplex_figure() -> Figure:
     """Arrows from q to Ψ^γ(q) on the simplex of three classes."""
     start = simplex_grid(14)
@@ -47,19 +54,16 @@ def simplex_figure() -> Figure:
 
     choices = tuple((f"γ = {g:g}", of(g)) for g in SLIDES)
     shown = np.array([[0.5, 0.3, 0.2], [0.4, 0.35, 0.25], [0.7, 0.2, 0.1]])
-    return Figure(
-        id="fig-simplex",
+    return sliding(
+        "simplex",
+        choices,
         title="Where Ψ^γ moves probabilities of three classes",
         text="Each arrow leads from q to Ψ^γ(q): away from the centre for γ > 0, towards it for "
         "γ < 0. The largest class stays the largest.",
-        traces=choices[4][1],
-        choices=choices,
         layout=_SIMPLEX_LAYOUT,
         height=520,
         header=("q", *(f"Ψ, γ = {g:g}" for g in SLIDES)),
         rows=tuple((_vector(q), *(_vector(maps.focal_map(q, g)) for g in SLIDES)) for q in shown),
-        slides=True,
-        start=4,
     )
 
 
@@ -94,13 +98,12 @@ def isolines_figure() -> Figure:
 
     gammas = (0.0, *SLIDES[1:])
     choices = tuple((f"γ = {g:g}", of(g)) for g in gammas)
-    return Figure(
-        id="fig-isolines",
+    return sliding(
+        "isolines",
+        choices,
         title="Isolines of the properised loss L*",
         text="L*(p) = FL(Ψ⁻¹(p)) when the label is class 2: focal loss made proper. At γ = 0 it is "
         "cross-entropy, whose isolines are straight; larger γ bends them.",
-        traces=choices[4][1],
-        choices=choices,
         layout=_SIMPLEX_LAYOUT,
         height=520,
         header=("p", *(name for name, _ in choices)),
@@ -111,6 +114,4 @@ def isolines_figure() -> Figure:
             )
             for q in np.array([[0.1, 0.1, 0.8], [0.3, 0.3, 0.4], [0.6, 0.2, 0.2], [0.2, 0.6, 0.2]])
         ),
-        slides=True,
-        start=4,
     )

@@ -2,16 +2,14 @@
 
 from focalcal_papers.training.config import TrainConfig
 from focalcal_papers.training.folder import RunFolder
-from focalcal_papers.training.loop import RunResult, TrainingError, load_splits, predict, train
-from focalcal_papers.training.schedule import learning_rate
+from focalcal_papers.training.loop import TrainingError, load_splits, open_run, predict, train
 
 __all__ = [
     "RunFolder",
-    "RunResult",
     "TrainConfig",
     "TrainingError",
-    "learning_rate",
     "load_splits",
+    "open_run",
     "predict",
     "train",
 ]

@@ -250,9 +250,20 @@ def predict(
     """
     if split not in ("train", "calibration", "test"):
         raise InputError(f"expected a split of train, calibration, test; got {split!r}")
+    return open_run(run_dir, data_dir, device).predictions(split)
+
+
+def open_run(
+    run_dir: str | os.PathLike[str],
+    data_dir: str | os.PathLike[str] | None = None,
+    device: str = "auto",
+    splits: DataSplits | None = None,
+) -> Session:
+    """A run with its final weights and its data: those of `data_dir`, or `splits` if given."""
     folder = RunFolder.open(run_dir)
     place = choose_device(device)
     if folder.config.precision == "bf16" and place.type == "cpu":
         cap_if_forbidden()
-    splits = load_splits(folder.config, data_dir or folder.provenance["data_dir"])
-    return Session.opened(folder, splits, place).predictions(split)
+    if splits is None:
+        splits = load_splits(folder.config, data_dir or folder.provenance["data_dir"])
+    return Session.opened(folder, splits, place)

@@ -189,7 +189,7 @@ def _pretend(run: Run, **changes) -> Run:
     """The run as if it had been trained in the papers' setting."""
     published = {"dataset": "cifar10", "model": "resnet50", "model_settings": {}, "epochs": 350}
     published |= {"reduction": "sum", "clip_norm": 2.0, "weight_decay": 5e-4}
-    return dataclasses.replace(run, settings=run.settings | published | changes, folder=None)
+    return dataclasses.replace(run, settings=run.settings | published | changes)
 
 
 def test_the_document_shows_stored_runs_beside_the_paper(store_path, tmp_path):
@@ -288,7 +288,7 @@ def test_shortened_text_runs_are_not_passed_off_as_the_papers(store_path):
     run = next(r for r in map(Run.from_folder, _folders(store_path)) if r.loss == "ce")
     text = {"dataset": "20newsgroups", "model": "text_cnn", "model_settings": {}, "epochs": 10}
     text["data_settings"] = {"vectors": "glove.npz", "length": 300}
-    short = dataclasses.replace(run, settings=run.settings | text, folder=None)
+    short = dataclasses.replace(run, settings=run.settings | text)
     assert short.label == "20newsgroups text_cnn ce, 10 epochs, seed 0, length 300"
     found = EXPERIMENTS["ie/table1"].analyse(Material("stored", (short,)))
     assert {f.setting for f in found.findings} == {

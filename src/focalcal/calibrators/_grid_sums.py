@@ -16,8 +16,8 @@ from scipy.special import expit
 
 from focalcal import bins as _bins
 from focalcal.bins import Bins
-from focalcal.calibrators._grid import Best
 from focalcal.calibrators._odds import Point, point_log_odds
+from focalcal.calibrators.grid import Best
 from focalcal.calibrators.sums import SampledData
 from focalcal.ordered import Ordered, fine_edges
 

@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from focalcal._arrays import Array, log_softmax, namespace
-from focalcal.calibrators._grid import TopScores, grid_search
 from focalcal.calibrators._grid_sums import sums_grid
 from focalcal.calibrators._newton import Optimum, fit_inverse_temperature
 from focalcal.calibrators.base import Calibrator, FitData
+from focalcal.calibrators.grid import TopScores, grid_search
 from focalcal.calibrators.sums import SampledData, sums_temperature
 from focalcal.errors import InputError
 

@@ -9,9 +9,9 @@ import numpy as np
 from focalcal._arrays import softmax, to_numpy, two_columns
 from focalcal._checks import check_labels
 from focalcal.calibrators import Calibrator
-from focalcal.calibrators._grid import TopScores, grid_search, line_search
 from focalcal.calibrators.base import FitData, check_usable_logits, has_zeros
 from focalcal.calibrators.focal import GAMMAS, TEMPERATURES
+from focalcal.calibrators.grid import TopScores, grid_search, line_search
 from focalcal.report.data import Landscape
 
 ANCHORS = (-0.25, 1.0)

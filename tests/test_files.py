@@ -11,7 +11,8 @@ import textwrap
 import pytest
 
 from focalcal import files
-from focalcal.files import atomic_path, write_text
+from focalcal.errors import InputError
+from focalcal.files import atomic_path, output_paths, write_text
 
 
 def test_failure_keeps_the_old_file(tmp_path):
@@ -108,3 +109,23 @@ def test_a_folder_that_is_a_file_is_an_os_error(tmp_path):
     (tmp_path / "a").touch()
     with pytest.raises(OSError, match="a"):
         write_text(tmp_path / "a" / "b.txt", "text")
+
+
+def test_a_folder_is_no_file_to_write(tmp_path):
+    (tmp_path / "a").mkdir()
+    with pytest.raises(IsADirectoryError, match="expected a file to write, got the folder"):
+        write_text(tmp_path / "a", "text")
+    assert [f.name for f in tmp_path.iterdir()] == ["a"]
+
+
+def test_folders_are_mirrored_and_inputs_are_safe(tmp_path):
+    inputs = [tmp_path / "in/a/p.csv", tmp_path / "in/b/p.csv"]
+    out = output_paths(inputs, tmp_path / "out", (".csv",))
+    assert out == [tmp_path / "out/a/p.csv", tmp_path / "out/b/p.csv"]
+    with pytest.raises(InputError, match="expected outputs apart from the inputs"):
+        output_paths(inputs, tmp_path / "in", (".csv",))
+    with pytest.raises(InputError, match="expected a folder for 2 files"):
+        output_paths(inputs, tmp_path / "x.csv", (".csv",))
+    assert output_paths(inputs[:1], tmp_path / "x.csv", (".csv",)) == [tmp_path / "x.csv"]
+    with pytest.raises(InputError, match="expected outputs apart from the inputs"):
+        output_paths(inputs[:1], inputs[0], (".csv",))

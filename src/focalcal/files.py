@@ -25,6 +25,8 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
     left by a killed process is removed by the next write to the same name.
     """
     path = Path(path)
+    if path.is_dir():
+        raise IsADirectoryError(f"expected a file to write, got the folder {path}")
     path.parent.mkdir(parents=True, exist_ok=True)
     prefix = f"{_PREFIX}{path.name}-"
     _remove_orphans(path.parent, prefix)
@@ -46,6 +48,32 @@ def check_suffix(path: str | os.PathLike[str], suffixes: Sequence[str]) -> Path:
     if path.suffix.lower() not in suffixes:
         raise InputError(f"expected a name ending in {', '.join(suffixes)}, got {path.name!r}")
     return path
+
+
+def output_paths(
+    inputs: Sequence[str | os.PathLike[str]], out: str | os.PathLike[str], suffixes: Sequence[str]
+) -> list[Path]:
+    """Where each file goes: its path below the inputs' common folder, under `out`.
+
+    One input may also go to a file, if the name of `out` ends in one of the suffixes. No output is
+    one of the inputs.
+    """
+    out = Path(out).absolute()
+    names = [str(Path(name).absolute()) for name in inputs]
+    if out.name.lower().endswith(tuple(suffixes)):
+        if len(names) > 1:
+            raise InputError(f"expected a folder for {len(names)} files, got {out.name}")
+        outputs = [out]
+    else:
+        common = os.path.commonpath([str(Path(name).parent) for name in names])
+        outputs = [out / Path(name).relative_to(common) for name in names]
+    same = {Path(name).resolve() for name in names} & {path.resolve() for path in outputs}
+    if same:
+        raise InputError(
+            f"expected outputs apart from the inputs, got {sorted(same)[0]} as both; "
+            "give another name"
+        )
+    return outputs
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:

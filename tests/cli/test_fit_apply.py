@@ -168,3 +168,28 @@ def test_class_shares_are_estimated_from_one_file(files, tmp_path):
     options = ["-o", tmp_path / "out", "--target-prior", "estimate"]
     with pytest.raises(FocalcalError, match="expected one file to estimate from, got 2"):
         raise run("apply", cal, tmp_path / "*.npz", *options).exception
+
+
+def test_a_calibrator_is_json_whatever_its_name_promises(files, tmp_path):
+    result = run("fit", files["val"], "-o", tmp_path / "cal.onnx")
+    assert isinstance(result.exception, FocalcalError)
+    assert "expected a name ending in .json" in str(result.exception)
+    assert not (tmp_path / "cal.onnx").exists()
+
+
+def test_apply_never_overwrites_predictions(files, tmp_path):
+    cal = tmp_path / "cal.json"
+    run("fit", files["val"], "-o", cal)
+    before = files["test"].read_bytes()
+    result = run("apply", cal, files["test"], "-o", files["test"])
+    assert "expected outputs apart from the inputs" in str(result.exception)
+    assert files["test"].read_bytes() == before
+    for week in ("1", "2"):  # files of one name in several folders
+        (tmp_path / week).mkdir()
+        Predictions.load(files[{"1": "val", "2": "test"}[week]]).save(tmp_path / week / "p.csv")
+    assert run("apply", cal, tmp_path / "*/p.csv", "-o", tmp_path / "out").exit_code == 0
+    sizes = [Predictions.load(tmp_path / "out" / week / "p.csv").n for week in ("1", "2")]
+    assert sizes == [400, 90]
+    for output in ("one", "one.csv"):  # a pattern of one file: a folder, or a file
+        assert run("apply", cal, tmp_path / "1/*.csv", "-o", tmp_path / output).exit_code == 0
+    assert (tmp_path / "one/p.csv").read_bytes() == (tmp_path / "one.csv").read_bytes()

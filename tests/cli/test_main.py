@@ -92,8 +92,9 @@ def test_an_interrupt_signal_ends_with_130():
     assert run("wait", code=code) == (130, "", "interrupted\n")
 
 
-def test_a_reader_that_leaves_is_no_error():
-    shell = f"{sys.executable} -m focalcal methods | head -n 1; echo ${{PIPESTATUS[0]}}"
+@pytest.mark.parametrize("reader", ["head -n 1", "true"])  # after a line, and before the first
+def test_a_reader_that_leaves_is_no_error(reader):
+    shell = f"{sys.executable} -m focalcal methods | {reader}; echo ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", shell], capture_output=True, text=True)
     assert done.stdout.splitlines()[-1] == "0"
     assert done.stderr == ""

@@ -8,7 +8,6 @@ from focalcal import calibrators
 from focalcal.errors import InputError
 from focalcal.predictions import Predictions
 from focalcal.scale import Source, apply
-from focalcal.scale.application import output_paths
 
 from .conftest import write
 
@@ -49,16 +48,6 @@ def test_one_file_to_one_file(memory, tmp_path, fitted):
     Predictions(logits=z, labels=y).save(tmp_path / "a.parquet")
     apply(Source.open(tmp_path / "a.parquet"), fitted, tmp_path / "b.parquet")
     assert np.array_equal(Predictions.load(tmp_path / "b.parquet").probs, fitted.predict_proba(z))
-
-
-def test_folders_are_mirrored_and_inputs_are_safe(tmp_path):
-    inputs = [str(tmp_path / "in/a/p.parquet"), str(tmp_path / "in/b/p.parquet")]
-    out = output_paths(inputs, tmp_path / "out")
-    assert out == [tmp_path / "out/a/p.parquet", tmp_path / "out/b/p.parquet"]
-    with pytest.raises(InputError, match="expected outputs apart from the inputs"):
-        output_paths(inputs, tmp_path / "in")
-    with pytest.raises(InputError, match="expected a folder for 2 files"):
-        output_paths(inputs, tmp_path / "x.parquet")
 
 
 def test_refusals_leave_no_file(memory, tmp_path, fitted):

@@ -9,6 +9,7 @@ import typer
 
 from focalcal.cli import _inputs, _scale, app, options, terminal
 from focalcal.errors import InputError
+from focalcal.files import output_paths
 
 if TYPE_CHECKING:
     from focalcal.calibrators import Calibrator
@@ -71,11 +72,14 @@ def _apply(
 ) -> int:
     """Calibrate one file after the other; the number of rows."""
     from focalcal.calibrators.by_slice import load_slices
+    from focalcal.formats import SUFFIXES
 
     slices = {} if by is None else load_slices(calibrator, by)
     step = {"calibrator": {"method": fitted.method, "file": calibrator.name}}
     files, rows = _inputs.files_of(file), 0
-    for path in files:
+    several = _inputs.is_pattern(file)
+    outputs = output_paths(files, output, SUFFIXES if several else [output.name.lower()])
+    for path, target in zip(files, outputs):
         found = inputs.load_for(fitted, path)
         logits = found.predictions.as_logits(floor, zeros=True)
         probs = fitted.predict_proba(logits)
@@ -83,7 +87,7 @@ def _apply(
             values = found.predictions.column(by).astype(str)
             for value, own in slices.items():
                 probs[values == value] = own.predict_proba(logits[values == value])
-        found.save_calibrated(output if len(files) == 1 else output / path.name, probs, step)
+        found.save_calibrated(target, probs, step)
         rows += found.predictions.n
     return rows
 

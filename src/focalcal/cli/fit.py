@@ -12,6 +12,7 @@ import typer
 
 from focalcal.cli import _inputs, _scale, app, options, terminal
 from focalcal.errors import FitWarning, InputError
+from focalcal.files import check_suffix
 
 if TYPE_CHECKING:
     from focalcal.calibrators import Calibrator
@@ -42,6 +43,7 @@ def fit(
     """Fit a calibrator and save it as a small JSON file."""
     from focalcal.calibrators import make
 
+    check_suffix(output, (".json",))
     given = {"objective": objective, "search": search, "gamma": gamma}
     params: dict[str, Any] = {k: v for k, v in given.items() if v is not None}
     params |= dict(_parse(item) for item in setting or [])

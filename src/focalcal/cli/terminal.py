@@ -54,9 +54,16 @@ def note(text: str) -> None:
         sys.stderr.write(f"{text}\n")
 
 
+class Output(Console):
+    """A console that leaves a reader who has gone to `main`; rich would exit with code 1."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
 def out() -> Console:
     """Standard output; rich drops colours off a terminal and where NO_COLOR is set."""
-    return Console(highlight=False, markup=False, quiet=is_quiet())
+    return Output(highlight=False, markup=False, quiet=is_quiet())
 
 
 def show(*parts: Any, style: str | None = None) -> None:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from focalcal.calibrators import Calibrator
 from focalcal.errors import InputError
-from focalcal.files import atomic_path
+from focalcal.files import atomic_path, output_paths
 from focalcal.formats.arrow import numpy_to_column, pyarrow_module
 from focalcal.formats.roles import not_overwritten
 from focalcal.formats.text import METADATA
@@ -51,7 +49,7 @@ def apply(
             f"got {source.n_classes}"
         )
     engine = engine or StreamEngine()
-    outputs = output_paths(source.paths, out)
+    outputs = output_paths(source.paths, out, (".parquet",))
     tasks = [
         Task(tuple(p for p in source.partitions if p.path == path), str(output))
         for path, output in zip(source.paths, outputs)
@@ -60,25 +58,6 @@ def apply(
     rows = engine.map_reduce(work, tasks, add, progress)
     if rows != source.n:
         raise InputError(f"expected {source.n} rows, wrote {rows}; did the files change meanwhile?")
-    return outputs
-
-
-def output_paths(inputs: Sequence[str], out: str | Path) -> list[Path]:
-    """Where each file goes: its path below the inputs' common folder, under `out`."""
-    out = Path(out).absolute()
-    if out.suffix == ".parquet":
-        if len(inputs) > 1:
-            raise InputError(f"expected a folder for {len(inputs)} files, got {out.name}")
-        outputs = [out]
-    else:
-        common = os.path.commonpath([str(Path(name).parent) for name in inputs])
-        outputs = [out / Path(name).relative_to(common) for name in inputs]
-    same = {Path(name).resolve() for name in inputs} & {path.resolve() for path in outputs}
-    if same:
-        raise InputError(
-            f"expected outputs apart from the inputs, got {sorted(same)[0]} as both; "
-            "give another folder"
-        )
     return outputs
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.interpolate import BSpline, PPoly
 from scipy.special import expit
 
 from focalcal.calibrators import PlattScaling, SplineCalibration
 from focalcal.calibrators._columns import Column
-from focalcal.calibrators.spline import _basis, _fit_spline, _padded
+from focalcal.calibrators._piecewise import cubic_pieces, pack, piecewise, with_tails
+from focalcal.calibrators.spline import _fit_spline, _padded
 from focalcal.errors import InputError
 
 
@@ -55,13 +57,13 @@ def test_pieces_equal_the_fitted_b_spline(curved):
     beta, fit = _fit_spline(s, column, knots, 1.0)
     assert fit.converged
     assert len(beta) == len(_padded(knots)) - 4
-    from focalcal.calibrators._piecewise import pack, piecewise
-    from focalcal.calibrators.spline import _pieces
-
-    edges, pieces = _pieces(knots, beta, 1.0, 0.0)
-    grid = np.linspace(-6, 6, 301)
-    got = piecewise(grid[:, None], *pack([edges], [pieces]))[:, 0]
-    np.testing.assert_allclose(got, _basis(grid, knots) @ beta, atol=1e-9)
+    spline = BSpline(_padded(knots), beta, 3)
+    edges, pieces = cubic_pieces(PPoly.from_spline(spline))
+    inside, grid = np.linspace(-3, 2, 301), np.linspace(-6, 6, 301)
+    design = BSpline.design_matrix(inside, _padded(knots), 3).toarray()
+    for x, expected in ((inside, design @ beta), (grid, with_tails(spline, knots, grid))):
+        got = piecewise(x[:, None], *pack([edges], [pieces]))[:, 0]
+        np.testing.assert_allclose(got, expected, atol=1e-9)
 
 
 def test_greville_points_give_the_identity():
@@ -69,7 +71,8 @@ def test_greville_points_give_the_identity():
     padded = _padded(knots)
     greville = np.array([padded[j + 1 : j + 4].mean() for j in range(len(padded) - 4)])
     grid = np.linspace(-9, 9, 101)
-    np.testing.assert_allclose(_basis(grid, knots) @ greville, grid, atol=1e-9)
+    found = with_tails(BSpline(padded, greville, 3), knots, grid)
+    np.testing.assert_allclose(found, grid, atol=1e-9)
 
 
 def test_constant_scores_and_reversed_scores_fall_back_to_a_line(curved):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+from scipy.interpolate import PPoly
 
 from focalcal._arrays import Array, like, namespace, take_along_axis
 from focalcal.calibrators._columns import ColumnCalibrator
@@ -35,6 +36,28 @@ def pack(edges: list[np.ndarray], pieces: list[np.ndarray]) -> tuple[np.ndarray,
     padded = [np.pad(e, (0, size - len(e)), "edge") if len(e) else np.zeros(size) for e in edges]
     rows = [np.pad(p, ((0, size + 1 - len(p)), (0, 0)), "edge") for p in pieces]
     return np.stack(padded).astype(np.float64), np.stack(rows).astype(np.float64)
+
+
+def with_tails(spline: Any, knots: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """A spline of scipy's at x (N,), straight outside its knots."""
+    ends = spline.derivative()(_inside(knots))
+    tails = np.stack([np.minimum(x - knots[0], 0), np.maximum(x - knots[-1], 0)], axis=1)
+    return spline(np.clip(x, knots[0], knots[-1])) + tails @ ends
+
+
+def cubic_pieces(spline: PPoly) -> tuple[np.ndarray, np.ndarray]:
+    """Edges (M,) and pieces (M + 1, 5) of a cubic spline that is straight outside its M knots."""
+    apart = np.diff(spline.x) > 0
+    knots = np.append(spline.x[:-1][apart], spline.x[-1])
+    ends, straight = knots[[0, -1]], np.zeros(2)
+    first, last = zip(ends, spline(ends), spline(_inside(knots), 1), straight, straight)
+    inner = np.concatenate([knots[:-1, None], spline.c[::-1, apart].T], axis=1)
+    return knots, np.concatenate([[first], inner, [last]])
+
+
+def _inside(knots: np.ndarray) -> np.ndarray:
+    """The first and the last knot, where derivatives are limits from inside."""
+    return np.array([knots[0], np.nextafter(knots[-1], knots[0])])
 
 
 def check_shapes(edges: np.ndarray, columns: int, width: int) -> dict[str, tuple[int, ...]]:

@@ -8,30 +8,26 @@ amount as this loss.
 
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 from scipy.interpolate import CubicSpline
 from scipy.special import expit
+
+from focalcal.calibrators._piecewise import cubic_pieces, with_tails
 
 KNOTS = 4
 ROUNDS = 10
 PRECISIONS = (1.0, 1e6)
 
 
-@dataclasses.dataclass(frozen=True)
-class TopCurve:
-    """t as a piecewise cubic: edges (M,) and pieces (M + 1, 5) of origin and coefficients."""
-
-    edges: np.ndarray
-    pieces: np.ndarray
+Curve = tuple[np.ndarray, np.ndarray]
+"""t as a piecewise cubic: edges (M,) and pieces (M + 1, 5) of origin and coefficients."""
 
 
-def identity_curve() -> TopCurve:
-    return TopCurve(np.zeros(1), np.array([[0.0, 0.0, 1.0, 0.0, 0.0]] * 2))
+def identity_curve() -> Curve:
+    return np.zeros(1), np.array([[0.0, 0.0, 1.0, 0.0, 0.0]] * 2)
 
 
-def fit_top_label(c: np.ndarray, hits: np.ndarray, weights: np.ndarray) -> TopCurve:
+def fit_top_label(c: np.ndarray, hits: np.ndarray, weights: np.ndarray) -> Curve:
     """Fit t to log-odds c (N,), hits (N,) in {0, 1} and weights (N,)."""
     levels = np.linspace(0.03, 0.97, KNOTS)
     knots = np.unique(np.quantile(c, levels, weights=weights, method="inverted_cdf"))
@@ -41,10 +37,11 @@ def fit_top_label(c: np.ndarray, hits: np.ndarray, weights: np.ndarray) -> TopCu
         return identity_curve()
     basis = _Basis(c, knots, weights)
     f = _shrunken_values(basis, c, hits, weights)
-    slope = _smallest_slope(knots, knots + f)
+    between = np.linspace(knots[0], knots[-1], 200)
+    slope = 1 + float(_natural(knots, f)(between, 1).min())
     if slope < 0.05:  # shrink to the identity until it increases
         f = f * (0.95 / (1.0 - slope))
-    return _curve(knots, knots + f)
+    return cubic_pieces(_natural(knots, knots + f))
 
 
 class _Basis:
@@ -57,7 +54,7 @@ class _Basis:
         centre = float(np.average(c, weights=weights))
         spread = float(np.sqrt(np.average((c - centre) ** 2, weights=weights)))
         line = np.stack([np.ones(len(knots)), (knots - centre) / spread], axis=1)
-        cardinal = _natural(knots, np.eye(len(knots)), c)
+        cardinal = with_tails(_natural(knots, np.eye(len(knots))), knots, c)
         share = np.sqrt(weights / weights.sum())[:, None]
         at = np.concatenate([line, np.linalg.svd(line.T)[2][2:].T], axis=1)
         r = np.linalg.qr(share * (cardinal @ at), mode="r")
@@ -89,24 +86,5 @@ def _shrunken_values(
     return basis.at_knots @ theta
 
 
-def _natural(knots: np.ndarray, values: np.ndarray, x: np.ndarray) -> np.ndarray:
-    """The natural cubic spline through (knots, values) at x, straight outside the knots."""
-    spline = CubicSpline(knots, values, bc_type="natural")
-    inside = np.clip(x, knots[0], knots[-1])
-    ends = spline(knots[[0, -1]], 1)
-    tails = np.stack([np.minimum(x - knots[0], 0), np.maximum(x - knots[-1], 0)], axis=1)
-    return spline(inside) + tails @ ends
-
-
-def _smallest_slope(knots: np.ndarray, values: np.ndarray) -> float:
-    fine = np.linspace(knots[0], knots[-1], 200)
-    return float(CubicSpline(knots, values, bc_type="natural")(fine, 1).min())
-
-
-def _curve(knots: np.ndarray, values: np.ndarray) -> TopCurve:
-    spline = CubicSpline(knots, values, bc_type="natural")
-    inner = np.concatenate([knots[:-1, None], spline.c[::-1].T], axis=1)
-    slopes = spline(knots[[0, -1]], 1)
-    first = [knots[0], values[0], slopes[0], 0.0, 0.0]
-    last = [knots[-1], values[-1], slopes[1], 0.0, 0.0]
-    return TopCurve(knots, np.concatenate([[first], inner, [last]]))
+def _natural(knots: np.ndarray, values: np.ndarray) -> CubicSpline:
+    return CubicSpline(knots, values, bc_type="natural")

@@ -106,7 +106,7 @@ class FocalStructuredScaling(Calibrator):
             hits = expected_hits(left.log_p, labels[left.rows])
             c = top_log_odds(left.log_p.astype(np.float64))[:, 0]
             curve = fit_top_label(c, hits, weights[left.rows] * left.shares)
-        self.edges_, self.pieces_ = pack([curve.edges], [curve.pieces])
+        self.edges_, self.pieces_ = pack(*([part] for part in curve))
         return self._outcome(found, plain.kind)
 
     def _keep(self, found: Shrunken, beta: float) -> None:

@@ -30,6 +30,15 @@ _FIELDS = ("format", "version", "method", "params", "n_classes", "state", "diagn
 _OPTIONAL = ("class_names", "decision")
 """Fields that a file may have: the names of the classes, the threshold of `focalcal decide`."""
 _INFINITIES = {"inf": math.inf, "-inf": -math.inf}  # JSON has no infinity; T = ∞ is a valid fit
+_DIAGNOSTICS = {
+    "objective": (str,),
+    "before": (int, float),
+    "after": (int, float),
+    "iterations": (int,),
+    "converged": (bool,),
+    "at_edge": (bool,),
+    "n": (int,),
+}
 
 
 def to_dict(calibrator: Calibrator) -> dict[str, Any]:
@@ -80,9 +89,12 @@ def from_dict(document: Any, methods: Mapping[str, type[Calibrator]]) -> Calibra
     calibrator.n_classes_ = n_classes
     calibrator.diagnostics_ = _diagnostics(document["diagnostics"])
     if "class_names" in document:
-        calibrator.class_names_ = _class_names(document["class_names"], n_classes)
+        calibrator.class_names_ = names = _all(str, document["class_names"], "class_names")
+        _expect(len(names) == n_classes, f"{n_classes} class_names", names)
     if "decision" in document:
-        calibrator.decision_ = _decision(document["decision"])
+        calibrator.decision_ = decision = document["decision"]
+        at = decision.get("threshold") if isinstance(decision, dict) else None
+        _expect(type(at) in (int, float) and 0 <= at <= 1, "decision.threshold in [0, 1]", at)
     _expect(isinstance(state, dict), "state as an object", state)
     if task != "multilabel":
         state = kind._upgraded(state)
@@ -114,10 +126,10 @@ def load(path: Any, methods: Mapping[str, type[Calibrator]]) -> Calibrator:
     except (FileNotFoundError, IsADirectoryError, UnicodeDecodeError) as error:
         raise FileFormatError(f"expected a calibrator file at {path}: {error}") from error
     try:
-        document = json.loads(
-            text, parse_constant=_refuse_constant, object_pairs_hook=_refuse_duplicates
+        return from_dict(
+            json.loads(text, parse_constant=_finite, parse_float=_finite, object_pairs_hook=_once),
+            methods,
         )
-        return from_dict(document, methods)
     except FileFormatError as error:
         raise FileFormatError(f"{path}: {error}") from error
     # JSONDecodeError is a ValueError; 10^400 as an integer overflows when it becomes a float.
@@ -148,68 +160,39 @@ def _encode(value: Any, name: str) -> Any:
 
 def _decode(value: Any, methods: Mapping[str, type[Calibrator]], arrays: bool = True) -> Any:
     """Undo `_encode`; lists of numbers become float64 arrays if `arrays`."""
+    if isinstance(value, str):
+        return _INFINITIES.get(value, value)
     if isinstance(value, dict):
         if value.get("format") == FORMAT:
             return from_dict(value, methods)
         return {key: _decode(item, methods, arrays) for key, item in value.items()}
-    if isinstance(value, list):
-        texts = [v for v in value if isinstance(v, str) and v not in _INFINITIES]
-        objects = len(texts) + sum(isinstance(v, dict) for v in value)
-        if not arrays or 0 < objects == len(value):
-            return [_decode(item, methods, arrays) for item in value]
-        try:
-            return np.asarray(_numbers(value), dtype=np.float64)
-        except ValueError as error:
-            raise FileFormatError(f"expected a rectangular array: {error}") from error
-    if isinstance(value, float):
-        return _numbers(value)
-    return _INFINITIES.get(value, value) if isinstance(value, str) else value
-
-
-def _numbers(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_numbers(item) for item in value]
-    if isinstance(value, str) and value in _INFINITIES:
-        return _INFINITIES[value]
-    good = type(value) in (int, float) and math.isfinite(value)  # 1e999 parses as infinity
-    _expect(good, "finite numbers", value)
-    return float(value)
+    if not isinstance(value, list):
+        return value
+    items = [_decode(item, methods, arrays) for item in value]
+    if not arrays or (items and all(isinstance(v, (str, dict, Calibrator)) for v in items)):
+        return items
+    try:
+        found = np.asarray(items)
+    except ValueError as error:
+        raise FileFormatError(f"expected a rectangular array: {error}") from error
+    _expect(found.dtype.kind in "fiu", "numbers in an array", value)
+    return found.astype(np.float64)
 
 
 def _diagnostics(value: Any) -> Diagnostics:
-    kinds = {
-        "objective": str,
-        "before": (int, float),
-        "after": (int, float),
-        "iterations": int,
-        "converged": bool,
-        "at_edge": bool,
-        "n": int,
-        "n_per_class": list,
-        "warnings": list,
-    }
-    _expect_fields(value, tuple(kinds), "diagnostics")
-    value = {key: _INFINITIES.get(v, v) if isinstance(v, str) else v for key, v in value.items()}
-    for name, kind in kinds.items():
-        good = isinstance(value[name], kind) and (kind is bool or type(value[name]) is not bool)
-        _expect(good, f"diagnostics.{name} as {kind}", value[name])
-    counts, notes = tuple(value["n_per_class"]), tuple(value["warnings"])
-    whole = all(type(c) is int for c in counts)
-    _expect(whole, "whole numbers in diagnostics.n_per_class", counts)
-    _expect(all(isinstance(w, str) for w in notes), "texts in diagnostics.warnings", notes)
-    return Diagnostics(**{**value, "n_per_class": counts, "warnings": notes})
+    _expect_fields(value, (*_DIAGNOSTICS, "n_per_class", "warnings"), "diagnostics")
+    found = _decode(value, {}, arrays=False)
+    for name, kinds in _DIAGNOSTICS.items():
+        _expect(type(found[name]) in kinds, f"diagnostics.{name} as {kinds[-1]}", found[name])
+    found["n_per_class"] = _all(int, found["n_per_class"], "diagnostics.n_per_class")
+    found["warnings"] = _all(str, found["warnings"], "diagnostics.warnings")
+    return Diagnostics(**found)
 
 
-def _class_names(value: Any, n_classes: int) -> tuple[str, ...]:
-    listed = isinstance(value, list) and all(isinstance(name, str) for name in value)
-    _expect(listed and len(value) == n_classes, f"{n_classes} texts in class_names", value)
+def _all(kind: type, value: Any, name: str) -> tuple[Any, ...]:
+    good = isinstance(value, list) and all(type(v) is kind for v in value)
+    _expect(good, f"{name} as a list of {kind.__name__}", value)
     return tuple(value)
-
-
-def _decision(value: Any) -> dict[str, Any]:
-    at = value.get("threshold") if isinstance(value, dict) else None
-    _expect(type(at) in (int, float) and 0 <= at <= 1, "decision.threshold in [0, 1]", at)
-    return value
 
 
 def _check_fitted(calibrator: Calibrator) -> None:
@@ -251,12 +234,12 @@ def _expect_fields(
         )
 
 
-def _refuse_constant(name: str) -> Any:
-    raise FileFormatError(f"expected finite numbers, got {name}")
+def _finite(number: str) -> float:
+    value = float(number)
+    _expect(math.isfinite(value), "finite numbers", number)  # 1e999 parses as infinity
+    return value
 
 
-def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    result = dict(pairs)
-    if len(result) != len(pairs):
-        raise FileFormatError("expected each field once, got one twice")
-    return result
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    _expect(len(dict(pairs)) == len(pairs), "each field once", [key for key, _ in pairs])
+    return dict(pairs)

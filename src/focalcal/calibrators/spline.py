@@ -11,7 +11,7 @@ from scipy.interpolate import BSpline, PPoly
 from focalcal._checks import check_whole
 from focalcal.calibrators._columns import Column, each
 from focalcal.calibrators._logistic import LogisticFit, common_slope, fit_logistic, slope_prior
-from focalcal.calibrators._piecewise import PiecewiseCalibrator, pack
+from focalcal.calibrators._piecewise import PiecewiseCalibrator, cubic_pieces, pack, with_tails
 from focalcal.calibrators.binary import outcome, separated_notes
 from focalcal.errors import InputError
 
@@ -83,11 +83,12 @@ class SplineCalibration(PiecewiseCalibrator):
         knots = _apart(_knots(column, self.n_knots), slope, intercept)
         if slope == 0 or len(knots) < 2:
             return _Curve(np.zeros(0), np.array([[0.0, intercept, slope, 0.0, 0.0]]), line)
-        knots = slope * knots + intercept
         x = slope * column.log_odds + intercept
-        beta, fit = _fit_spline(x, column, knots, float(self.shrinkage))
+        beta, fit = _fit_spline(x, column, slope * knots + intercept, float(self.shrinkage))
         fit = dataclasses.replace(fit, converged=fit.converged and line.converged)
-        return _Curve(*_pieces(knots, beta, slope, intercept), fit)
+        # The same coefficients on the knots of s: B-splines follow an affine map of their knots.
+        curve = PPoly.from_spline(BSpline(_padded(knots), beta, DEGREE))
+        return _Curve(*cubic_pieces(curve), fit)
 
 
 def _fit_line(column: Column, common: float) -> LogisticFit:
@@ -121,18 +122,6 @@ def _apart(knots: np.ndarray, slope: float, intercept: float) -> np.ndarray:
     return knots[kept]
 
 
-def _basis(x: np.ndarray, knots: np.ndarray) -> np.ndarray:
-    """B-splines (N, M) with linear continuation outside the knots."""
-    padded = _padded(knots)
-    inside = np.clip(x, knots[0], knots[-1])
-    design = BSpline.design_matrix(inside, padded, DEGREE).toarray()
-    slopes = BSpline(padded, np.eye(design.shape[1]), DEGREE).derivative()
-    # Slopes at the end knots, as limits from inside.
-    ends = slopes(np.array([knots[0], np.nextafter(knots[-1], knots[0])]))
-    tails = np.stack([np.minimum(x - knots[0], 0), np.maximum(x - knots[-1], 0)], axis=1)
-    return design + tails @ ends
-
-
 def _padded(knots: np.ndarray) -> np.ndarray:
     return np.concatenate([np.repeat(knots[0], DEGREE), knots, np.repeat(knots[-1], DEGREE)])
 
@@ -143,10 +132,11 @@ def _fit_spline(
     """Coefficients β of the increasing spline on x, the straight-line log-odds."""
     padded = _padded(knots)
     m = len(knots) + DEGREE - 1
+    basis = with_tails(BSpline(padded, np.eye(m), DEGREE), knots, x)
     greville = np.array([padded[j + 1 : j + 1 + DEGREE].mean() for j in range(m)])
     steps = np.diff(greville)
     # β_j = g_0 + θ_0 + Σ_{i≤j} θ_i Δg_i, so the features are sums of the basis from i upwards.
-    upwards = np.cumsum(_basis(x, knots)[:, ::-1], axis=1)[:, ::-1]
+    upwards = np.cumsum(basis[:, ::-1], axis=1)[:, ::-1]
     features = np.concatenate([upwards[:, :1], upwards[:, 1:] * steps], axis=1)
     start = np.concatenate([[0.0], np.ones(m - 1)])
     fit = fit_logistic(
@@ -161,20 +151,3 @@ def _fit_spline(
     theta = fit.coefficients
     beta = greville[0] + theta[0] + np.concatenate([[0.0], np.cumsum(theta[1:] * steps)])
     return beta, fit
-
-
-def _pieces(
-    knots: np.ndarray, beta: np.ndarray, slope: float, intercept: float
-) -> tuple[np.ndarray, np.ndarray]:
-    """Edges and pieces in s of a spline in slope·s + intercept."""
-    polynomial = PPoly.from_spline(BSpline(_padded(knots), beta, DEGREE))
-    keep = np.diff(polynomial.x) > 0
-    cubic = polynomial.c[::-1, keep].T * slope ** np.arange(DEGREE + 1)
-    edges = (knots - intercept) / slope
-    u = edges[-1] - edges[-2]
-    last = cubic[-1]
-    end = [last @ u ** np.arange(4), last[1:] @ (np.arange(1, 4) * u ** np.arange(3)), 0.0, 0.0]
-    first = [cubic[0, 0], cubic[0, 1], 0.0, 0.0]
-    coefficients = np.concatenate([[first], cubic, [end]])
-    origins = np.concatenate([edges[:1], edges])
-    return edges, np.concatenate([origins[:, None], coefficients], axis=1)

@@ -33,7 +33,7 @@ FOUNDATION = {"errors", "_arrays", "_blocks", "_checks", "files", "_labels"}
 ALLOWED = {
     "errors": set(),
     "_arrays": {"errors"},
-    "_blocks": set(),
+    "_blocks": {"_arrays"},
     "_checks": {"errors", "_arrays", "_labels"},
     "files": {"errors"},
     "formats": FOUNDATION,

@@ -9,12 +9,18 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
+from focalcal._arrays import Array, is_torch
+
 T = TypeVar("T")
 
 _here = threading.local()
 
 MAX_THREADS = 4
 """Past this the work is bound by memory bandwidth, not by cores."""
+CACHE_ELEMENTS = 2**17
+"""With its temporaries a float32 block of this size stays in a core's second-level cache."""
+DEVICE_ELEMENTS = 2**27
+"""An accelerator wants few large kernels; this bounds their temporaries."""
 
 
 def map_blocks(function: Callable[[slice], T], n: int, size: int) -> list[T]:
@@ -47,6 +53,18 @@ def map_blocks(function: Callable[[slice], T], n: int, size: int) -> list[T]:
     for helper in helpers:
         helper.result()
     return results
+
+
+def map_rows(work: Callable[[slice], T], logits: Array, elements: int = CACHE_ELEMENTS) -> list[T]:
+    """`work` of every block of rows of (N, K) logits, results in order; large ones of tensors.
+
+    elements: about so many logits to a block in memory.
+    """
+    n, k = logits.shape
+    if is_torch(logits):
+        size = max(1, DEVICE_ELEMENTS // k)
+        return [work(slice(i, min(i + size, n))) for i in range(0, n, size)]
+    return map_blocks(work, n, max(1, elements // k))
 
 
 @contextlib.contextmanager

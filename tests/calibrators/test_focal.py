@@ -14,10 +14,9 @@ from focalcal.calibrators import (
     make,
 )
 from focalcal.calibrators._focal_nll import NllScores, focal_sums
-from focalcal.calibrators._odds import point_log_odds
 from focalcal.calibrators.base import FitData
 from focalcal.calibrators.focal import GAMMAS
-from focalcal.calibrators.grid import GridLine, Point, TopScores, grid_search
+from focalcal.calibrators.grid import GridLine, Point, TopScores, grid_search, point_log_odds
 from focalcal.errors import FitWarning, InputError
 from focalcal.maps import focal_log_map
 from focalcal.metrics import adaptive_ece, ece

@@ -63,7 +63,7 @@ def test_structured_without_whitening(memory, pattern, monkeypatch):
 )
 @pytest.mark.filterwarnings("ignore::focalcal.errors.FitWarning")
 def test_grid_searches_find_the_same_point(memory, pattern, method, params, monkeypatch):
-    monkeypatch.setattr("focalcal.calibrators._grid_sums.POINTS_PER_PASS", 5)
+    monkeypatch.setattr("focalcal.calibrators.sums.POINTS_PER_PASS", 5)
     found = fit(Source.open(pattern), method, **FAST, **params)
     there = calibrators.make(method, **params).fit(*memory)
     for name in there.state:

@@ -10,11 +10,10 @@ import array_api_compat
 import numpy as np
 
 from focalcal._arrays import Array, namespace, to_numpy
+from focalcal._blocks import map_rows
 from focalcal.calibrators._newton import Optimum
-from focalcal.calibrators._odds import Point, point_log_odds
-from focalcal.calibrators._rows import map_rows
 from focalcal.calibrators.base import FitData
-from focalcal.calibrators.grid import GridLine, Pair, TopScores
+from focalcal.calibrators.grid import GridLine, Pair, Point, TopScores, point_log_odds
 
 NLL_SPACING = 0.1
 NLL_EPSILON = 2e-5

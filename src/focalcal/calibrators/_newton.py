@@ -18,7 +18,7 @@ import numpy as np
 
 from focalcal import kernels
 from focalcal._arrays import Array, is_torch, namespace, to_numpy
-from focalcal.calibrators._rows import map_rows
+from focalcal._blocks import map_rows
 
 COLD = 1e4
 """The lowest temperature is spread/COLD: one standard deviation of logits is then e^10000."""

@@ -16,11 +16,11 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
 from focalcal._arrays import Array, as_array, as_float, is_torch, namespace, to_numpy, two_columns
+from focalcal._blocks import map_rows
 from focalcal._checks import check_labels, check_logits, check_weights
 from focalcal._labels import encode, looks_like_probabilities
 from focalcal.calibrators._floor import finite, fit_floor, floored
 from focalcal.calibrators._newton import moment_sums
-from focalcal.calibrators._rows import map_rows
 from focalcal.errors import FitWarning, InputError
 
 FEW_SAMPLES_PER_CLASS = 10

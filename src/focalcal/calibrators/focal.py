@@ -11,11 +11,10 @@ import numpy as np
 from focalcal._arrays import Array, log_softmax
 from focalcal._checks import check_gamma
 from focalcal.calibrators._focal_nll import NllScores, focal_sums, gradient_search
-from focalcal.calibrators._grid_sums import sums_grid
 from focalcal.calibrators._newton import fit_inverse_temperature
 from focalcal.calibrators.base import Calibrator, FitData, map_nll, softmax_nll
 from focalcal.calibrators.grid import Best, TopScores, grid_search, line_search
-from focalcal.calibrators.sums import SampledData, sums_temperature
+from focalcal.calibrators.sums import SampledData, sums_grid, sums_temperature
 from focalcal.calibrators.temperature import (
     check_objective,
     check_temperature,

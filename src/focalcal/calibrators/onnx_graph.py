@@ -167,7 +167,8 @@ def _reduction(function: Any, op: str) -> Any:
 
 
 def _any(x: OnnxArray, axis: Any = None, **options: Any) -> OnnxArray:
-    return np.sum(np.astype(x, np.int64), axis=axis, **options) > 0
+    count: Any = np.sum(np.astype(x, np.int64), axis=axis, **options)
+    return count > 0
 
 
 def _argmax(x: OnnxArray, axis: int, *, keepdims: bool = False) -> OnnxArray:

@@ -8,11 +8,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from focalcal._arrays import Array, log_softmax, namespace
-from focalcal.calibrators._grid_sums import sums_grid
 from focalcal.calibrators._newton import Optimum, fit_inverse_temperature
 from focalcal.calibrators.base import Calibrator, FitData
 from focalcal.calibrators.grid import TopScores, grid_search
-from focalcal.calibrators.sums import SampledData, sums_temperature
+from focalcal.calibrators.sums import SampledData, sums_grid, sums_temperature
 from focalcal.errors import InputError
 
 OBJECTIVES = ("nll", "ece", "adaptive_ece")
@@ -75,10 +74,10 @@ class TemperatureScaling(Calibrator):
             return nll_outcome(best)
         temperatures = check_temperatures(self.temperatures, TEMPERATURES)
         scores = TopScores(data, self.objective, self.bins)
-        best = grid_search(scores, (0.0,), temperatures)
-        self.temperature_ = best.temperature
+        found = grid_search(scores, (0.0,), temperatures)
+        self.temperature_ = found.temperature
         return {
-            **best.outcome(self.objective, temperatures=temperatures),
+            **found.outcome(self.objective, temperatures=temperatures),
             "before": scores.measured(log_softmax),
             "after": scores.measured(self._log_proba),
         }

@@ -31,13 +31,10 @@ class PriorShift(Calibrator):
 
     method = "prior-shift"
     summary = "one offset per class, towards the class frequencies"
-    state: ClassVar[tuple[str, ...]] = ("offset_",)
+    state: ClassVar[dict[str, str | None]] = {"offset_": "K"}
 
     def __init__(self, task: str = "auto") -> None:
         self.task = task
-
-    def _state_shapes(self):
-        return {"offset_": (self.n_classes_,)}
 
     def _fit(self, data):
         logits, labels, weights = data.numpy()

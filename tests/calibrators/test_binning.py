@@ -15,12 +15,13 @@ from focalcal.calibrators import (
     BayesianBinning,
     HistogramBinning,
     IsotonicCalibration,
+    load,
     make,
     to_onnx,
 )
-from focalcal.calibrators._piecewise import check_shapes, pack, piecewise
+from focalcal.calibrators._piecewise import pack, piecewise
 from focalcal.calibrators.binning import without_rounding
-from focalcal.errors import InputError
+from focalcal.errors import FileFormatError, InputError
 
 
 @pytest.fixture(scope="module")
@@ -152,8 +153,14 @@ def test_settings_that_make_no_sense_are_refused(scores):
         HistogramBinning(scheme="quantile").fit(*scores)
     with pytest.raises(InputError, match="bins"):
         HistogramBinning(bins=0).fit(*scores)
-    with pytest.raises(InputError, match="expected 2\\^m - 1 edges per column, got 4"):
-        check_shapes(np.zeros((1, 4)), 1, 2)
+
+
+def test_a_file_with_another_number_of_edges_is_refused(scores, tmp_path):
+    fitted = HistogramBinning().fit(*scores)
+    fitted.edges_ = fitted.edges_[:, :4]
+    fitted.save(tmp_path / "cal.json")
+    with pytest.raises(FileFormatError, match="expected 2\\^m - 1 edges per column, got 4"):
+        load(tmp_path / "cal.json")
 
 
 def forest_scores(n=600, k=3, trees=20):

@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from scipy.interpolate import PPoly
 
 from focalcal._arrays import Array, like, namespace, take_along_axis
 from focalcal.calibrators._columns import ColumnCalibrator
-from focalcal.errors import InputError
 
 
 class PiecewiseCalibrator(ColumnCalibrator):
-    """A calibrator whose columns are piecewise polynomials of the log-odds."""
+    """A calibrator whose columns are piecewise polynomials of the log-odds.
 
-    state: ClassVar[tuple[str, ...]] = ("edges_", "pieces_")
-    width: ClassVar[int]
-    """Numbers per piece: origin, value, slope, …"""
+    A subclass says in `state` how many numbers a piece has: origin, value, slope, …
+    """
 
     def _calibrate(self, log_odds: Array) -> Array:
         return piecewise(log_odds, self.edges_, self.pieces_)
-
-    def _state_shapes(self) -> dict[str, tuple[int, ...]]:
-        return check_shapes(self.edges_, self._n_columns, self.width)
 
 
 def pack(edges: list[np.ndarray], pieces: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
@@ -58,14 +53,6 @@ def cubic_pieces(spline: PPoly) -> tuple[np.ndarray, np.ndarray]:
 def _inside(knots: np.ndarray) -> np.ndarray:
     """The first and the last knot, where derivatives are limits from inside."""
     return np.array([knots[0], np.nextafter(knots[-1], knots[0])])
-
-
-def check_shapes(edges: np.ndarray, columns: int, width: int) -> dict[str, tuple[int, ...]]:
-    """The shapes `edges_` and `pieces_` must have, given the length of the former."""
-    size = np.shape(edges)[-1] if np.ndim(edges) else 0
-    if size & (size + 1):
-        raise InputError(f"expected 2^m - 1 edges per column, got {size}")
-    return {"edges_": (columns, size), "pieces_": (columns, size + 1, width)}
 
 
 def piecewise(x: Array, edges: Array, pieces: Array) -> Array:

@@ -16,7 +16,7 @@ from focalcal.errors import InputError
 class _AffineScaling(Calibrator):
     """softmax(W f(z) + b), fitted by penalised NLL from the best temperature on; convex."""
 
-    state: ClassVar[tuple[str, ...]] = ("weight_", "bias_")
+    state: ClassVar[dict[str, str | None]] = {"weight_": "KK", "bias_": "K"}
 
     def _features(self, logits: Array) -> Array:
         """f(z), unchanged when a constant is added to all logits of a row: here z − mean(z)."""
@@ -62,6 +62,7 @@ class VectorScaling(_AffineScaling):
 
     method: ClassVar[str] = "vector"
     summary: ClassVar[str] = "a weight and a bias per class, by NLL"
+    state: ClassVar[dict[str, str | None]] = {"weight_": "K", "bias_": "K"}
 
     def __init__(self, penalty: float = 0.0, task: str = "auto") -> None:
         self.penalty = penalty
@@ -69,9 +70,6 @@ class VectorScaling(_AffineScaling):
 
     def _penalty(self) -> Penalty:
         return Penalty(diagonal=0.0, bias=self.penalty)
-
-    def _state_shapes(self) -> dict[str, tuple[int, ...]]:
-        return {"weight_": (self.n_classes_,), "bias_": (self.n_classes_,)}
 
 
 class MatrixScaling(_AffineScaling):
@@ -102,10 +100,6 @@ class MatrixScaling(_AffineScaling):
 
     def _penalty(self) -> Penalty:
         return Penalty(diagonal=0.0, bias=self.penalty, off_diagonal=self.penalty)
-
-    def _state_shapes(self) -> dict[str, tuple[int, ...]]:
-        k = self.n_classes_
-        return {"weight_": (k, k), "bias_": (k,)}
 
 
 class DirichletScaling(_AffineScaling):
@@ -140,10 +134,6 @@ class DirichletScaling(_AffineScaling):
 
     def _penalty(self) -> Penalty:
         return Penalty(diagonal=0.0, bias=self.bias, off_diagonal=self.off_diagonal)
-
-    def _state_shapes(self) -> dict[str, tuple[int, ...]]:
-        k = self.n_classes_
-        return {"weight_": (k, k), "bias_": (k,)}
 
 
 def apply_affine(x: Array, weight: np.ndarray, bias: np.ndarray) -> Array:

@@ -72,7 +72,7 @@ class AutoCalibrator(Calibrator):
 
     method: ClassVar[str] = "auto"
     summary: ClassVar[str] = "an average of the others, weighted by cross-validated NLL"
-    state: ClassVar[tuple[str, ...]] = ("parts_", "weights_", "scores_")
+    state: ClassVar[dict[str, str | None]] = {"parts_": None, "weights_": None, "scores_": None}
     floors: ClassVar[str] = "never"  # each part learns its own
 
     def __init__(

@@ -145,8 +145,9 @@ class Calibrator(BaseEstimator):
     """One line for `focalcal methods`."""
     preserves_accuracy: ClassVar[bool] = False
     """Whether the predicted class can never change."""
-    state: ClassVar[tuple[str, ...]] = ()
-    """Fitted attributes that define the map: floats, strings or float64 arrays; saved as JSON."""
+    state: ClassVar[dict[str, str | None]] = {}
+    """Fitted attributes that define the map and are saved, with their shapes: K classes, J columns,
+    L = 2^m − 1 edges, P = L + 1 pieces, or a digit; "" is a number, and None is not checked."""
     floors: ClassVar[str] = "zeros"
     """When `floor_` is learnt: "zeros" (if logits of −∞ are given), "always", or "never"."""
 
@@ -169,10 +170,6 @@ class Calibrator(BaseEstimator):
 
     def _check_params(self) -> None:
         """Refuse settings that make no sense; called by `fit` and after loading a file."""
-
-    def _state_shapes(self) -> dict[str, tuple[int, ...]]:
-        """Shapes of the numeric `state` for `n_classes_` classes; loading checks them."""
-        return {}
 
     @classmethod
     def _upgraded(cls, state: dict[str, Any]) -> dict[str, Any]:

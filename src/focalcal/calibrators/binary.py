@@ -52,9 +52,6 @@ class _Logistic(ColumnCalibrator):
         *slopes, offset = (like(getattr(self, name), log_odds) for name in self.state)
         return sum(map(operator.mul, slopes, self._features(log_odds)), offset)
 
-    def _state_shapes(self) -> dict[str, tuple[int, ...]]:
-        return dict.fromkeys(self.state, (self._n_columns,))
-
 
 class PlattScaling(_Logistic):
     """logit p = a·s + b on the log-odds s of each class, by maximum likelihood.
@@ -78,7 +75,7 @@ class PlattScaling(_Logistic):
 
     method: ClassVar[str] = "platt"
     summary: ClassVar[str] = "slope and offset on the log-odds of each class (Platt 1999)"
-    state: ClassVar[tuple[str, ...]] = ("slope_", "intercept_")
+    state: ClassVar[dict[str, str | None]] = {"slope_": "J", "intercept_": "J"}
     nonnegative: ClassVar[tuple[bool, ...]] = (False, False)
 
     def _targets(self, column: Column) -> np.ndarray:
@@ -129,7 +126,7 @@ class BetaCalibration(_Logistic):
 
     method: ClassVar[str] = "beta"
     summary: ClassVar[str] = "beta calibration of each class: own slopes for both tails (Kull 2017)"
-    state: ClassVar[tuple[str, ...]] = ("a_", "b_", "c_")
+    state: ClassVar[dict[str, str | None]] = {"a_": "J", "b_": "J", "c_": "J"}
     nonnegative: ClassVar[tuple[bool, ...]] = (True, True, False)
 
     def _prior(self, slope: float, column: Column) -> tuple[np.ndarray, np.ndarray]:
@@ -161,7 +158,7 @@ class QuadraticScaling(_Logistic):
 
     method: ClassVar[str] = "quadratic"
     summary: ClassVar[str] = "a parabola on the log-odds of each class: three numbers"
-    state: ClassVar[tuple[str, ...]] = ("a_", "b_", "c_")
+    state: ClassVar[dict[str, str | None]] = {"a_": "J", "b_": "J", "c_": "J"}
     nonnegative: ClassVar[tuple[bool, ...]] = (False, False, False)
 
     def _prior(self, slope: float, column: Column) -> tuple[np.ndarray, np.ndarray]:

@@ -30,7 +30,7 @@ class _Steps(PiecewiseCalibrator):
     """Fitted to scores without rounding, by squared error."""
 
     loss: ClassVar[str] = "brier"
-    width: ClassVar[int] = 2
+    state: ClassVar[dict[str, str | None]] = {"edges_": "JL", "pieces_": "JP2"}
 
     def _fit_column(self, column: Column) -> tuple[np.ndarray, np.ndarray]:
         """Edges (M,) and pieces (M + 1, width) of one column."""
@@ -69,7 +69,7 @@ class IsotonicCalibration(_Steps):
 
     method: ClassVar[str] = "isotonic"
     summary: ClassVar[str] = "increasing step map of each class by isotonic regression"
-    width: ClassVar[int] = 3
+    state: ClassVar[dict[str, str | None]] = {"edges_": "JL", "pieces_": "JP3"}
 
     def _fit_column(self, column: Column) -> tuple[np.ndarray, np.ndarray]:
         model = IsotonicRegression(y_min=column.floor, y_max=column.ceiling)

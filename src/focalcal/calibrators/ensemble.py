@@ -39,13 +39,10 @@ class EnsembleTemperatureScaling(Calibrator):
     method: ClassVar[str] = "ensemble-temperature"
     summary: ClassVar[str] = "a mixture of temperature-scaled, plain and uniform predictions"
     preserves_accuracy: ClassVar[bool] = True
-    state: ClassVar[tuple[str, ...]] = ("temperature_", "weights_")
+    state: ClassVar[dict[str, str | None]] = {"temperature_": "", "weights_": "3"}
 
     def __init__(self, task: str = "auto") -> None:
         self.task = task
-
-    def _state_shapes(self) -> dict[str, tuple[int, ...]]:
-        return {"temperature_": (), "weights_": (3,)}
 
     def _check_state(self) -> None:
         check_temperature(self.temperature_)

@@ -100,7 +100,7 @@ class FocalTemperatureScaling(Calibrator):
     method: ClassVar[str] = "focal-temperature"
     summary: ClassVar[str] = "the focal map after a temperature, γ and T fitted together"
     preserves_accuracy: ClassVar[bool] = True
-    state: ClassVar[tuple[str, ...]] = ("gamma_", "temperature_")
+    state: ClassVar[dict[str, str | None]] = {"gamma_": "", "temperature_": ""}
 
     def __init__(
         self,
@@ -140,9 +140,6 @@ class FocalTemperatureScaling(Calibrator):
         if not gammas:
             raise InputError("expected gammas as a non-empty list of numbers > -1, got none")
         return np.asarray(gammas)
-
-    def _state_shapes(self) -> dict[str, tuple[int, ...]]:
-        return {"gamma_": (), "temperature_": ()}
 
     def _check_state(self) -> None:
         check_gamma(self.gamma_)

@@ -12,7 +12,7 @@ from focalcal.calibrators._columns import replace_top, top_log_odds
 from focalcal.calibrators._focal_affine import GAMMA_BOUNDS, FocalAffine, gamma_of, scale_of
 from focalcal.calibrators._folds import fold_shares
 from focalcal.calibrators._newton import fit_inverse_temperature
-from focalcal.calibrators._piecewise import check_shapes, pack, piecewise
+from focalcal.calibrators._piecewise import pack, piecewise
 from focalcal.calibrators._shrinkage import FEW, FOLDS, Shrunken, ShrunkenFit
 from focalcal.calibrators._top_label import fit_top_label, identity_curve
 from focalcal.calibrators.affine import apply_affine
@@ -57,14 +57,14 @@ class FocalStructuredScaling(Calibrator):
     method: ClassVar[str] = "focal-structured"
     summary: ClassVar[str] = "focal map after a matrix that shrinks itself, confidence corrected"
     floors: ClassVar[str] = "always"
-    state: ClassVar[tuple[str, ...]] = (
-        "gamma_",
-        "weight_",
-        "bias_",
-        "mean_weight_",
-        "edges_",
-        "pieces_",
-    )
+    state: ClassVar[dict[str, str | None]] = {
+        "gamma_": "",
+        "weight_": "KK|K",
+        "bias_": "K",
+        "mean_weight_": "K",
+        "edges_": "1L",
+        "pieces_": "1P5",
+    }
 
     def __init__(self, matrix: bool | str = "auto", task: str = "auto") -> None:
         self.matrix = matrix
@@ -73,12 +73,6 @@ class FocalStructuredScaling(Calibrator):
     def _check_params(self) -> None:
         if self.matrix not in ("auto", True, False):
             raise InputError(f"expected matrix 'auto', True or False, got {self.matrix!r}")
-
-    def _state_shapes(self) -> dict[str, tuple[int, ...]]:
-        k = self.n_classes_
-        weight = (k, k) if np.ndim(self.weight_) == 2 else (k,)
-        shapes = {"gamma_": (), "weight_": weight, "bias_": (k,), "mean_weight_": (k,)}
-        return {**shapes, **check_shapes(self.edges_, 1, 5)}
 
     def _fit(self, data: FitData) -> dict[str, Any]:
         logits, labels, weights = data.numpy()

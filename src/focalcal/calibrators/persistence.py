@@ -203,10 +203,7 @@ def _check_fitted(calibrator: Calibrator) -> None:
         alike = len(parts) == k and all(type(c) is type(calibrator) for c in parts)
         _expect(alike, f"{k} calibrators of one kind in labels_", [type(c) for c in parts])
         return
-    for name, shape in calibrator._state_shapes().items():
-        value = getattr(calibrator, name)
-        _expect(np.shape(value) == shape, f"{name} of shape {shape}", np.shape(value))
-        _expect(np.asarray(value).dtype.kind in "fiu", f"numbers in {name}", value)
+    _check_shapes(calibrator)
     calibrator._check_state()
     floor = calibrator.floor_
     _expect(isinstance(floor, float) and 0 <= floor < math.inf, "a floor_ of at least 0", floor)
@@ -214,6 +211,22 @@ def _check_fitted(calibrator: Calibrator) -> None:
         probs = calibrator.predict_proba(np.linspace(-1.0, 1.0, 2 * k).reshape(2, k))
     good = probs.shape == (2, k) and np.allclose(probs.sum(axis=1), 1.0, atol=1e-6)
     _expect(good, f"parameters that give probabilities of {k} classes", probs)
+
+
+def _check_shapes(calibrator: Calibrator) -> None:
+    """Refuse `state` that does not have the shapes it declares."""
+    edges = np.shape(getattr(calibrator, "edges_", None))
+    size = edges[-1] if edges else 0
+    _expect(size & (size + 1) == 0, "2^m - 1 edges per column", size)
+    sizes = {"K": calibrator.n_classes_, "L": size, "P": size + 1}
+    sizes["J"] = getattr(calibrator, "_n_columns", 1)
+    for name, forms in calibrator.state.items():
+        if forms is None:
+            continue
+        value = getattr(calibrator, name)
+        shapes = [tuple(sizes[c] if c in sizes else int(c) for c in f) for f in forms.split("|")]
+        _expect(np.shape(value) in shapes, f"{name} of a shape in {shapes}", np.shape(value))
+        _expect(np.asarray(value).dtype.kind in "fiu", f"numbers in {name}", value)
 
 
 def _expect(good: bool, what: str, got: Any) -> None:

@@ -46,7 +46,11 @@ class PriorCorrection(Calibrator):
 
     method: ClassVar[str] = "prior-correction"
     summary: ClassVar[str] = "correction for other class proportions, after any calibrator"
-    state: ClassVar[tuple[str, ...]] = ("calibrator_", "train_prior_", "target_prior_")
+    state: ClassVar[dict[str, str | None]] = {
+        "calibrator_": None,
+        "train_prior_": "K",
+        "target_prior_": "K",
+    }
     calibrator_: Calibrator
 
     def __init__(
@@ -104,9 +108,6 @@ class PriorCorrection(Calibrator):
             raise InputError(
                 f"expected calibrator as one of {', '.join(known)}; got {self.calibrator!r}"
             )
-
-    def _state_shapes(self) -> dict[str, tuple[int, ...]]:
-        return dict.fromkeys(("train_prior_", "target_prior_"), (self.n_classes_,))
 
     def _check_state(self) -> None:
         inner = self.calibrator_

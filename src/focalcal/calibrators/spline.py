@@ -55,7 +55,7 @@ class SplineCalibration(PiecewiseCalibrator):
 
     method: ClassVar[str] = "spline"
     summary: ClassVar[str] = "increasing cubic spline on the log-odds of each class"
-    width: ClassVar[int] = DEGREE + 2
+    state: ClassVar[dict[str, str | None]] = {"edges_": "JL", "pieces_": "JP5"}
 
     def __init__(
         self, n_knots: int = 6, shrinkage: float = 10.0, mode: str = "ovr", task: str = "auto"

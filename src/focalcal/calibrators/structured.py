@@ -42,7 +42,7 @@ def prior_penalty(n: float, k: int, strength: float, full: bool) -> Penalty:
 class _StructuredScaling(Calibrator):
     """softmax(W log softmax(z/T) + b): T first, then the shrunken deviations of W from I."""
 
-    state: ClassVar[tuple[str, ...]] = ("temperature_", "weight_", "bias_")
+    state: ClassVar[dict[str, str | None]] = {"temperature_": "", "weight_": "KK", "bias_": "K"}
     full: ClassVar[bool]
 
     def __init__(self, strength: float = 1.0, task: str = "auto") -> None:
@@ -51,10 +51,6 @@ class _StructuredScaling(Calibrator):
 
     def _check_params(self) -> None:
         check_penalty(self.get_params())
-
-    def _state_shapes(self) -> dict[str, tuple[int, ...]]:
-        k = self.n_classes_
-        return {"temperature_": (), "weight_": (k, k) if self.full else (k,), "bias_": (k,)}
 
     def _check_state(self) -> None:
         check_temperature(self.temperature_)
@@ -136,6 +132,7 @@ class StructuredVectorScaling(_StructuredScaling):
     method: ClassVar[str] = "structured-vector"
     summary: ClassVar[str] = "vector scaling that shrinks to temperature scaling"
     full: ClassVar[bool] = False
+    state: ClassVar[dict[str, str | None]] = {"temperature_": "", "weight_": "K", "bias_": "K"}
 
 
 class StructuredMatrixScaling(_StructuredScaling):

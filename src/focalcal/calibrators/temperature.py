@@ -43,7 +43,7 @@ class TemperatureScaling(Calibrator):
     method: ClassVar[str] = "temperature"
     summary: ClassVar[str] = "one temperature for all logits, by NLL or by ECE"
     preserves_accuracy: ClassVar[bool] = True
-    state: ClassVar[tuple[str, ...]] = ("temperature_",)
+    state: ClassVar[dict[str, str | None]] = {"temperature_": ""}
 
     def __init__(
         self,
@@ -60,9 +60,6 @@ class TemperatureScaling(Calibrator):
     def _check_params(self) -> None:
         check_objective(self.objective)
         check_temperatures(self.temperatures, TEMPERATURES)
-
-    def _state_shapes(self) -> dict[str, tuple[int, ...]]:
-        return {"temperature_": ()}
 
     def _check_state(self) -> None:
         check_temperature(self.temperature_)

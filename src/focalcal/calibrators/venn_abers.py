@@ -8,7 +8,7 @@ import numpy as np
 
 from focalcal._arrays import Array, namespace
 from focalcal.calibrators._columns import Column, ColumnCalibrator, each
-from focalcal.calibrators._piecewise import check_shapes, pack, piecewise
+from focalcal.calibrators._piecewise import pack, piecewise
 from focalcal.calibrators.binning import ROUNDING, without_rounding
 from focalcal.errors import InputError
 
@@ -38,7 +38,7 @@ class VennAbers(ColumnCalibrator):
 
     method: ClassVar[str] = "venn-abers"
     summary: ClassVar[str] = "isotonic regression with both labels of the sample: [p0, p1]"
-    state: ClassVar[tuple[str, ...]] = ("edges_", "lower_", "upper_")
+    state: ClassVar[dict[str, str | None]] = {"edges_": "JL", "lower_": "JP", "upper_": "JP"}
 
     def predict_interval(self, logits: Any) -> Array:
         """[p0, p1] of class 1, or of the predicted class being right with top-label: (N, 2).
@@ -68,11 +68,6 @@ class VennAbers(ColumnCalibrator):
         xp = namespace(log_odds)
         lower, upper = self._ends(log_odds)
         return xp.log(upper) - xp.log1p(-lower)
-
-    def _state_shapes(self) -> dict[str, tuple[int, ...]]:
-        edges = check_shapes(self.edges_, self._n_columns, 1)["edges_"]
-        pieces = (edges[0], edges[1] + 1)
-        return {"edges_": edges, "lower_": pieces, "upper_": pieces}
 
     def _check_state(self) -> None:
         lower, upper = np.asarray(self.lower_), np.asarray(self.upper_)

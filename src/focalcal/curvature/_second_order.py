@@ -63,7 +63,8 @@ def _convolution(
     dims = _DIMENSIONS[func]
     if isinstance(padding, str) or input.ndim != dims + 2:
         return func(input, weight, bias, stride, padding, dilation, groups)
-    geometry = (*(_each(value, dims) for value in (stride, padding, dilation)), groups)
+    each = (_each(value, dims) for value in (stride, padding, dilation))
+    geometry = (*each, False, [0] * dims, groups)  # not transposed, no output padding
     out = _Convolution.apply(input, weight, geometry)
     return out if bias is None else out + bias.view(-1, *[1] * dims)
 
@@ -74,21 +75,14 @@ def _each(value: Any, dims: int) -> list[int]:
 
 
 def _conv(x: Tensor, w: Tensor, geometry: tuple) -> Tensor:
-    stride, padding, dilation, groups = geometry
-    zeros = [0] * len(stride)
-    return torch.ops.aten.convolution(x, w, None, stride, padding, dilation, False, zeros, groups)
+    return torch.ops.aten.convolution(x, w, None, *geometry)
 
 
 def _conv_backward(
     dy: Tensor, x: Tensor, w: Tensor, geometry: tuple, mask: tuple[bool, bool]
 ) -> tuple[Tensor | None, Tensor | None]:
     """(dx, dw), those that `mask` asks for; dx uses only the shape of x, dw only that of w."""
-    stride, padding, dilation, groups = geometry
-    zeros = [0] * len(stride)
-    dx, dw, _ = torch.ops.aten.convolution_backward(
-        dy, x, w, None, stride, padding, dilation, False, zeros, groups, [*mask, False]
-    )
-    return dx, dw
+    return torch.ops.aten.convolution_backward(dy, x, w, None, *geometry, [*mask, False])[:2]
 
 
 class _Convolution(torch.autograd.Function):

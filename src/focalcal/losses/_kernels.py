@@ -111,7 +111,7 @@ def _exponent(ce, gamma, gamma_ptr, STEPS: tl.constexpr):
 
 @triton.jit
 def _power_and_slope(ce, exponent):
-    """(1−p)^γ and g(p, γ) of p = exp(−ce): `value_and_slope` of the reference, but for · ce."""
+    """(1−p)^γ and g(p, γ) of p = exp(−ce): factor and slope of `focal_value`."""
     safe = tl.where(ce < EPS, EPS, ce)
     small = safe * (
         1 - safe / 2 * (1 - safe / 3 * (1 - safe / 4 * (1 - safe / 5 * (1 - safe / 6))))

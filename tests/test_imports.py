@@ -52,7 +52,7 @@ ALLOWED = {
     "decisions": FOUNDATION | {"metrics"},
     "calibrators": FOUNDATION
     | {"kernels", "maps", "bins", "ordered", "metrics", "predictions", "__init__"},
-    "curvature": FOUNDATION | {"losses", "maps"},
+    "curvature": FOUNDATION | {"losses"},
     "losses": FOUNDATION | {"maps", "bins"},
 }
 

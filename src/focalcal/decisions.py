@@ -67,7 +67,7 @@ class Threshold:
     def guarantee(self) -> str:
         meaning = GOALS[self.goal].format(f"{100 * self.value:g} %")
         if not self.found:
-            return f"none: {self.n:,} samples do not show a threshold with {meaning}"
+            return f"none; {self.n:,} samples do not suffice to show {meaning}"
         return f"{meaning}, with probability {100 * self.level:g} % (exact binomial test)"
 
 

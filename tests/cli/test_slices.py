@@ -67,7 +67,7 @@ def test_calibrated_slices_are_told_apart_by_nothing(folder, rng):
     y = np.argmax(z + rng.gumbel(size=z.shape), axis=1)
     Predictions(logits=z, labels=y, extra={"g": np.arange(600) % 2}).save(folder / "fine.npz")
     out = run(folder / "fine.npz", "--by", "g", "--resamples", 20)
-    assert out.startswith("No slice of 2 can be told from a calibrated one.")
+    assert out.startswith("No slice of 2 is shown to be miscalibrated.")
 
 
 def test_columns_that_are_missing_are_said(folder):

@@ -84,7 +84,7 @@ def test_a_goal_out_of_reach_is_said_in_the_choices(data):
     (goal, at, words), *_ = sentences.choices(dataclasses.replace(model, thresholds=(never,)))
     assert goal == "accuracy of at least 90 %"
     assert at == 100
-    assert "Guarantee none" in words
+    assert "Guarantee: none" in words
 
 
 def test_without_columns_the_page_says_how_to_ask(data):

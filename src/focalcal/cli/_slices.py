@@ -14,23 +14,14 @@ if TYPE_CHECKING:
 
 def show(result: SlicedEvaluation, title: str, *, json: bool) -> None:
     """Print slices for a person, or as JSON."""
-    tested = sum(s.enough for s in result.slices)
-    verdict = f"No slice of {tested} can be told from a calibrated one."
-    if (worst := result.worst) is not None:
-        verdict = (
-            f"Worst slice: {worst.name}, ECE {100 * worst.ece:.2f} % (chance alone "
-            f"{100 * worst.expected_ece:.2f} %), {terminal.p_text(worst.p_value)}, "
-            f"{worst.n:,} samples."
-        )
-    small = [f"{s.name} ({s.n})" for s in result.slices if not s.enough]
     terminal.result(
         json,
-        {"verdict": verdict, **result.to_dict()},
-        terminal.styled(verdict, "bold"),
+        {"verdict": result.verdict, **result.to_dict()},
+        terminal.styled(result.verdict, "bold"),
         _table(result, title),
-        f"p: test of calibration, corrected for {tested} slices (Holm); chance: ECE of a "
+        f"p: test of calibration, corrected for {result.tested} slices (Holm); chance: ECE of a "
         "calibrated slice of that size.",
-        *([f"Too few samples (under {result.least}): {', '.join(small)}."] if small else []),
+        *filter(None, [result.too_few]),
     )
 
 

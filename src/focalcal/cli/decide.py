@@ -101,7 +101,7 @@ def _read_costs(text: str | None) -> Any:
 
 def _threshold_lines(t: Threshold) -> list[str]:
     if not t.found:
-        return [t.rule, f"Guarantee {t.guarantee}; measure more samples or ask for less."]
+        return [t.rule, f"Guarantee: {t.guarantee}; measure more samples or ask for less."]
     return [
         t.rule,
         f"Guarantee: {t.guarantee}.",

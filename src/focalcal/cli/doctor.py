@@ -23,7 +23,7 @@ NOT_FOR_USERS = ("all", "dev", "docs")
 @app.command(example="focalcal doctor --json")
 def doctor(json: options.Json = False) -> None:
     """Show versions, optional parts, GPU and threads; exit code 1 if something needed is absent."""
-    with terminal.working("looking around"):
+    with terminal.working("inspecting the installation"):
         record = examine()
     terminal.result(json, record, *_lines(record))
     if any(not part["ok"] for part in record["needed"]):

@@ -14,6 +14,7 @@ from focalcal._checks import check_level, check_whole
 from focalcal.bins import bin_index, mean_gap, ratio_or_zero
 from focalcal.errors import InputError
 from focalcal.metrics.comparison import labels_and_values
+from focalcal.metrics.declare import percent
 from focalcal.metrics.resampling import check_resamples, consistency_values, p_value
 from focalcal.metrics.sample import EVERYTHING, Sample, slices
 from focalcal.metrics.streaming import Streamed
@@ -70,6 +71,27 @@ class SlicedEvaluation:
         """The slice whose ECE exceeds chance most, among those shown not to be calibrated."""
         shown = [s for s in self.slices if s.p_value <= 1 - self.level]
         return max(shown, key=lambda s: s.ece - s.expected_ece, default=None)
+
+    @property
+    def tested(self) -> int:
+        """How many slices have enough samples."""
+        return sum(s.enough for s in self.slices)
+
+    @property
+    def verdict(self) -> str:
+        """One sentence: the worst slice, or that none is shown to be miscalibrated."""
+        if (worst := self.worst) is None:
+            return f"No slice of {self.tested} is shown to be miscalibrated."
+        return (
+            f"Worst slice: {worst.name}, ECE {percent(worst.ece)} (chance alone "
+            f"{percent(worst.expected_ece)}), p = {worst.p_value:.2g}, {worst.n:,} samples."
+        )
+
+    @property
+    def too_few(self) -> str:
+        """A sentence that names the slices left out; empty if there are none."""
+        small = [f"{s.name} ({s.n})" for s in self.slices if not s.enough]
+        return f"Too few samples (under {self.least}): {', '.join(small)}." if small else ""
 
 
 def evaluate_by(

@@ -342,7 +342,8 @@ def slices(prefix: str, result: SlicedEvaluation) -> Figure:
     return Figure(
         id=f"fig-{prefix}-slices",
         title="ECE by slice, %, after calibration",
-        text=sentences.slices_text(result),
+        text=f"{result.verdict} {result.too_few} Intervals and tests are corrected for "
+        f"{result.tested} slices.",
         traces=[found, chance],
         layout={"xaxis": axis("ECE, %", rangemode="tozero"), "yaxis": {"type": "category"}},
         height=170 + 26 * len(tested),

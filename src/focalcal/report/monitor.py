@@ -57,7 +57,7 @@ def accuracy(monitor: Monitor) -> Figure:
     return Figure(
         id="fig-accuracy",
         title="Accuracy, %: expected from the confidences, and measured",
-        text="Bars and band are intervals; measured points below the band are over-confident.",
+        text="Bars and band are intervals; measured points below the band mean over-confidence.",
         traces=traces,
         layout=_layout("accuracy, %"),
         **table(

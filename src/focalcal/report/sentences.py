@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from focalcal.metrics import Estimate, Evaluation, SlicedEvaluation
+from focalcal.metrics import Estimate, Evaluation
 from focalcal.metrics.declare import percent
 
 if TYPE_CHECKING:
@@ -161,26 +161,13 @@ def risk_coverage_text(model: ModelReport) -> str:
     )
 
 
-def slices_text(result: SlicedEvaluation) -> str:
-    text = "No slice can be told from a calibrated one."
-    if (worst := result.worst) is not None:
-        text = (
-            f"Worst: {worst.name}, ECE {percent(worst.ece)} where chance alone gives "
-            f"{percent(worst.expected_ece)}."
-        )
-    few = [f"{s.name} ({s.n})" for s in result.slices if not s.enough]
-    text += f" Too few samples: {', '.join(few)}." if few else ""
-    tested = len(result.slices) - len(few)
-    return f"{text} Intervals and tests are corrected for {tested} slices."
-
-
 def choices(model: ModelReport) -> list[tuple[str, int, str]]:
     """For "choose for me": a goal, the nearest stop of the slider, and what holds there."""
     return [
         (
             f"accuracy of at least {100 * t.value:g} %",
             round(100 * t.threshold) if t.found else 100,
-            f"{t.rule} Guarantee{':' if t.found else ''} {t.guarantee}.",
+            f"{t.rule} Guarantee: {t.guarantee}.",
         )
         for t in model.thresholds
     ]

@@ -26,7 +26,7 @@ def encode(
     (array([0, 1, 0]), ('b', 'a'))
     """
     names = None if class_names is None else tuple(map(str, class_names))
-    codes, categories = _categorical(labels)
+    codes, categories = categorical(labels)
     if categories is not None:
         missing = np.flatnonzero(codes < 0)
         if len(missing):
@@ -65,7 +65,7 @@ def looks_like_probabilities(logits: Array) -> bool:
     return bool(xp.max(xp.abs(xp.sum(logits, axis=1) - 1)) < 1e-3)
 
 
-def _categorical(labels: Any) -> tuple[np.ndarray, Names | None]:
+def categorical(labels: Any) -> tuple[np.ndarray, Names | None]:
     """Codes and categories of a pandas categorical or a polars Enum column."""
     inner = getattr(labels, "cat", labels)  # a pandas Series keeps its categorical here
     if hasattr(inner, "codes") and hasattr(inner, "categories"):

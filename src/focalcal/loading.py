@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from focalcal._labels import categorical
 from focalcal.errors import FileFormatError, InputError, InputWarning
 from focalcal.formats import Table, columns, read_table, roles, write_table
 from focalcal.formats.binary import load_npy
@@ -135,10 +136,9 @@ def from_frame(frame: Any, keys: Keys, *, labels_required: bool = True, task: st
     categories: dict[str, list[str]] = {}
     for key in frame.columns:
         column, name = frame[key], str(key)
-        if hasattr(column, "cat") and hasattr(column.cat, "categories"):
-            categories[name] = [str(c) for c in column.cat.categories]
-        elif type(column.dtype).__name__ == "Enum":
-            categories[name] = list(column.dtype.categories)
+        _, names = categorical(column)
+        if names is not None:
+            categories[name] = list(names)
         values = column.to_numpy()
         table[name] = values if values.dtype.kind in "biufM" else objects(column.to_list())
     where = type(frame).__module__.split(".")[0] + " frame"

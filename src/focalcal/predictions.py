@@ -166,14 +166,9 @@ class Predictions:
                 return values[torch.as_tensor(rows, device=values.device)]
             return values[rows]
 
-        return dataclasses.replace(
-            self,
-            logits=pick(self.logits),
-            probs=pick(self.probs),
-            labels=pick(self.labels),
-            ids=pick(self.ids),
-            extra={name: pick(values) for name, values in self.extra.items()},
-        )
+        own = {name: pick(getattr(self, name)) for name in ("logits", "probs", "labels", "ids")}
+        extra = {name: pick(values) for name, values in self.extra.items()}
+        return dataclasses.replace(self, **own, extra=extra)
 
     def column(self, name: str) -> np.ndarray:
         """A carried column (N, …), the ids or the labels by name.

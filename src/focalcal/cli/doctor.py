@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.metadata
 import importlib.util
 import os
@@ -36,7 +37,8 @@ def examine() -> dict[str, Any]:
     from focalcal.provenance import provenance
 
     amx = cap_if_forbidden()  # before torch is used
-    gpu = _gpu()  # first: provenance names a GPU only if torch is imported
+    # Before provenance, which names a GPU only if torch is imported.
+    torch = importlib.import_module("torch") if importlib.util.find_spec("torch") else None
     origin = provenance()
     needed, extras = _requirements(importlib.metadata.requires("focalcal") or [])
     return {
@@ -48,9 +50,9 @@ def examine() -> dict[str, Any]:
         "needed": needed,
         "extras": extras,
         "hardware": origin["hardware"],
-        "gpu": gpu,
+        "gpu": _gpu(torch),
         "amx": amx,
-        "threads": _threads(),
+        "threads": _threads(torch),
     }
 
 
@@ -82,34 +84,27 @@ def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.match(r"\d+(\.\d+)*", version)[0].split("."))
 
 
-def _gpu() -> str | None:
+def _gpu(torch: Any) -> str | None:
     """Name and memory of the first GPU that torch can use; None without torch or GPU."""
-    if importlib.util.find_spec("torch") is None:
-        return None
-    import torch
-
-    if not torch.cuda.is_available():
+    if torch is None or not torch.cuda.is_available():
         return None
     properties = torch.cuda.get_device_properties(0)
     return f"{properties.name}, {properties.total_memory / 2**30:.0f} GiB"
 
 
-def _threads() -> dict[str, Any]:
+def _threads(torch: Any) -> dict[str, Any]:
     """Cores this process may use, and how many threads the numerical libraries will start."""
     import scipy.linalg  # noqa: F401  its BLAS must be loaded to be seen
     from threadpoolctl import threadpool_info
 
+    affinity = getattr(os, "sched_getaffinity", None)
     record: dict[str, Any] = {
         "cores": os.cpu_count(),
-        "usable_cores": len(os.sched_getaffinity(0))
-        if hasattr(os, "sched_getaffinity")
-        else os.cpu_count(),
+        "usable_cores": len(affinity(0)) if affinity else os.cpu_count(),
         "blas": max((pool["num_threads"] for pool in threadpool_info()), default=1),
         "environment": {v: os.environ[v] for v in THREAD_VARIABLES if v in os.environ},
     }
-    if importlib.util.find_spec("torch") is not None:
-        import torch
-
+    if torch is not None:
         record["torch"] = torch.get_num_threads()
     return record
 

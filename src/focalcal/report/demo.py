@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from pathlib import Path
 
@@ -69,8 +68,7 @@ def _train(loss: str, folder: Path, epochs: int) -> None:
     (x, *held_out), (y, *truth) = (a.split([10_000, 4_000, 10_000]) for a in (inputs, labels))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        widths = (32, 256, 256, 256)
-        layers = [nn.Sequential(nn.Linear(a, b), nn.ReLU()) for a, b in itertools.pairwise(widths)]
+        layers = [layer for n in (32, 256, 256) for layer in (nn.Linear(n, 256), nn.ReLU())]
         network = nn.Sequential(*layers, nn.Linear(256, 10))
     criterion = make_loss(loss)
     optimiser = torch.optim.SGD(network.parameters(), lr=0.05, momentum=0.9, weight_decay=5e-4)

@@ -55,15 +55,9 @@ def binary_models(model: Model) -> list[Model]:
 
 def _label(part: Predictions, j: int) -> Predictions:
     """Label j of multi-label predictions as a binary problem."""
-    values = {"logits": part.logits, "probs": part.probs}
-    return Predictions(
-        **{name: None if x is None else x[:, j] for name, x in values.items()},
-        labels=None if part.labels is None else part.labels[:, j],
-        class_names=("no", "yes"),
-        provenance=part.provenance,
-        ids=part.ids,
-        extra=part.extra,
-    )
+    given = {name: getattr(part, name) for name in ("logits", "probs", "labels")}
+    values = {name: None if x is None else x[:, j] for name, x in given.items()}
+    return dataclasses.replace(part, **values, task="auto", class_names=("no", "yes"))
 
 
 def digest(file: Path) -> str | None:

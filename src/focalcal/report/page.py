@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import importlib.resources
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import jinja2
@@ -88,26 +88,3 @@ def frame(
         plotly=Markup(get_plotlyjs()),
         script=Markup(asset("page.js")),
     )
-
-
-def section(id: str, title: str, *content: str, level: int = 2) -> Markup:
-    """A section; its content is HTML."""
-    return piece("section", id, title, Markup("".join(content)), level)
-
-
-def paragraph(text: str) -> Markup:
-    return piece("paragraph", text)
-
-
-def table(caption: str, header: Sequence[str], rows: Iterable[Sequence[str]]) -> Markup:
-    """A plain table of text; the first cell of a row is its header. It scrolls when too wide."""
-    return piece("table", caption, header, list(rows))
-
-
-def pair(made: Sequence[Figure], drawn: list[Figure], *, label: str = "Show") -> Markup:
-    """Figures side by side where there is room; they are added to `drawn`.
-
-    label: that of the control which picks among a figure's choices, a list or a slider.
-    """
-    drawn += made
-    return piece("pair", [piece("figure", f, label) for f in made])

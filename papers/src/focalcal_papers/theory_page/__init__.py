@@ -7,11 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+from markupsafe import Markup
 
 from focalcal.files import check_suffix, write_text
 from focalcal.provenance import provenance
 from focalcal.report import page
-from focalcal.report.figure import Figure
 from focalcal_papers import errata, theory
 from focalcal_papers.theory_page import figures
 
@@ -36,14 +36,8 @@ def render(progress: Callable[[float], None] | None = None) -> str:
     report(0.5)
     by_id = {f.id.removeprefix("fig-"): f for f in figures.everything()}
     report(0.95)
-    drawn: list[Figure] = []
     body = [
-        page.section(
-            id,
-            title,
-            page.paragraph(words),
-            page.pair([by_id[name] for name in names], drawn, label="γ"),
-        )
+        _section(id, title, words, [page.piece("figure", by_id[name], "γ") for name in names])
         for id, title, words, names in _SECTIONS
     ]
     body += [_curvature_path(), _errata(found)]
@@ -60,7 +54,7 @@ def render(progress: Callable[[float], None] | None = None) -> str:
         lead=_LEAD,
         links=links,
         body="".join(body),
-        figures=drawn,
+        figures=[by_id[name] for *_, names in _SECTIONS for name in names],
         foot=foot,
     )
 
@@ -130,12 +124,13 @@ def _curvature_path() -> str:
         f"{bound.kl:.2f}). A step of a tenth from the best parameters has KL {step.exact:.3e}; "
         f"½ΔᵀFΔ gives {step.quadratic:.3e}."
     )
-    table = page.table(
+    table = page.piece(
+        "table",
         "The Maxwell–Boltzmann distribution at 1.05 times the least loss",
         ("loss", "least loss", "norm of the minimiser", "β", "entropy"),
         rows,
     )
-    return page.section("path", "Bounds and curvature", page.paragraph(words), table)
+    return _section("path", "Bounds and curvature", words, [table])
 
 
 def _errata(found: list[errata.Erratum]) -> str:
@@ -144,7 +139,13 @@ def _errata(found: list[errata.Erratum]) -> str:
         for e in found
     ]
     words = "What the papers print and what holds; the numbers are computed by the library."
-    return page.section("errata", "Errata", page.paragraph(words), page.piece("pair", items))
+    return _section("errata", "Errata", words, items)
+
+
+def _section(id: str, title: str, words: str, pieces: list[Markup]) -> Markup:
+    """A paragraph above pieces that stand side by side where there is room."""
+    content = page.piece("paragraph", words) + page.piece("pair", pieces)
+    return page.piece("section", id, title, content)
 
 
 def _number(x: float) -> str:

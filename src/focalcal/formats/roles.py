@@ -157,10 +157,10 @@ def _by_value(names: Sequence[str]) -> dict[float, str]:
     return {float(name): name for name in names}
 
 
-def is_number(value: object) -> bool:
+def is_number(value: Any) -> bool:
     """Whether this is a number or the text of one."""
     try:
-        float(value)  # type: ignore[arg-type]
+        float(value)
     except (TypeError, ValueError):
         return False
     return True

@@ -98,7 +98,7 @@ def metrics(monitor: Monitor) -> Figure:
     choices, cells = [], []
     for m in shown:
         scale = 100 if m.unit == "%" else 1
-        found = (monitor.reference["metrics"], *(r.metrics for r in labelled))
+        found: list[Any] = [monitor.reference["metrics"], *(r.metrics for r in labelled)]
         before, *values = (math.nan if (x := f.get(m.name)) is None else x for f in found)
         traces = [
             line(names, [scale * x for x in values], "batch", "@after", mode="lines+markers"),

@@ -71,7 +71,7 @@ class Metric:
 
     @property
     def heading(self) -> str:
-        """The title above a column of `number`s, such as "ECE, %"."""
+        """The title above a column of numbers without units, such as "ECE, %"."""
         return f"{self.title}, %" if self.unit == "%" and "%" not in self.title else self.title
 
     def number(self, value: float) -> str:

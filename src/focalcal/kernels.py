@@ -64,11 +64,17 @@ def top_label(
 
     Returns False if a row is not a distribution or a label no class.
     """
-    top = p.argmax(axis=1)
-    confidence[:] = p[np.arange(len(p)), top]
-    correct[:] = top == y
-    total = p @ np.ones(p.shape[1], p.dtype)
-    fine = p.min() >= 0 and confidence.max() <= 1 and y.min() >= 0 and y.max() < p.shape[1]
+    n, k = p.shape
+    by_class = np.ascontiguousarray(p.T)  # a maximum over short rows is slow
+    confidence[:] = by_class.max(axis=0)
+    is_top = by_class == confidence
+    total = p @ np.ones(k, p.dtype)
+    if y.min() < 0 or y.max() >= k:
+        return False
+    correct[:] = is_top[y, np.arange(n)]
+    if np.count_nonzero(is_top) > n:  # the first of equal ones counts
+        correct[:] = p.argmax(axis=1) == y
+    fine = p.min() >= 0 and confidence.max() <= 1
     return bool(fine and np.abs(total - 1).max() <= tolerance)
 
 
@@ -177,25 +183,28 @@ def cells_of(
     cells: tuple[Any, ...],
     table: np.ndarray,
 ) -> None:
-    """`bins_of` for the cells of `ordered.fine_edges`, given `ordered.cell_search`."""
-    bins_of(x.astype(np.float64), hit, w, cells[0], False, table)
+    """`bins_of` for the cells of `ordered.fine_edges`, given log-odds and `ordered.cell_search`.
+
+    from_x[i]: an edge at or below i/len(from_x); from_odds[i]: the same for log-odds, which lie in
+    [−reach, reach]. The search goes on from there.
+    """
+    edges, from_x, from_odds, reach = cells
+    x = x.astype(np.float64)
+    near = (np.clip(odds, -reach, reach) + reach) / (2 * reach) * (len(from_odds) - 1)
+    at = from_x[(x * (len(from_x) - 1)).astype(np.intp)]
+    at = np.maximum(at, from_odds[near.astype(np.intp)]).astype(np.intp)
+    while (below := x <= edges[at]).any():
+        at -= below
+    while (above := x > edges[at + 1]).any():
+        at += above
+    for sums, v in zip(table, (w, x * w, hit * w)):
+        sums += np.bincount(at, weights=v, minlength=len(sums))
 
 
-def sums_of(
-    nll: np.ndarray,
-    p_y: np.ndarray,
-    entropy: np.ndarray,
-    brier: np.ndarray,
-    high: np.ndarray,
-    correct: np.ndarray,
-    w: np.ndarray,
-    sums: np.ndarray,
-) -> None:
-    """Add the first seven sums of `stats.SUMS` over wrong and over right samples to (S, 2)."""
-    infinite, right = np.isinf(nll), w * correct
-    finite = np.where(infinite, 0.0, nll)
-    values = np.stack([np.ones(len(w)), brier, finite, infinite, entropy, p_y, high])
-    sums[: len(values)] += values @ np.stack([w - right, right], axis=1)
+def split_sum(x: np.ndarray, correct: np.ndarray, w: np.ndarray, total: np.ndarray) -> None:
+    """Add Σ w·x over wrong and over right samples to a pair of numbers; x: (n,)."""
+    right = w * correct
+    total += (w - right) @ x, right @ x
 
 
 def cell_scores(

@@ -116,19 +116,12 @@ def moments(below, e, y, own, norm, mean, variance):
 
 
 @loop
-def bin_from(v, b, edges):
-    """The bin of v, looked for from bin b on, downwards and upwards."""
-    while v <= edges[b]:
-        b -= np.uint64(1)
+def even_bin(v, edges):
+    """The bin of v among equally wide ones: the product, slightly reduced, is never above it."""
+    b = np.uint64(v * ((len(edges) - 1) * (1 - 1e-6)))
     while v > edges[b + np.uint64(1)]:
         b += np.uint64(1)
     return b
-
-
-@loop
-def even_bin(v, edges):
-    """The bin of v among equally wide ones: rounding can put the product one bin off."""
-    return bin_from(v, np.uint64(v * (len(edges) - 1)), edges)
 
 
 @loop
@@ -146,14 +139,15 @@ def search_bin(v, edges):
 
 @loop
 def cell_bin(v, odds, edges, from_x, from_odds, reach):
-    """The bin of v among `fine_edges`: two tables say from which edge on to look.
-
-    from_x[i]: an edge at or below i/len(from_x); from_odds[i]: the same for log-odds, which lie in
-    [−reach, reach].
-    """
+    """The bin of v among `fine_edges`."""
     near = min(max(odds, -reach), reach)
     at = np.uint64((near + reach) / (2 * reach) * (len(from_odds) - 1))
-    return bin_from(v, max(from_x[np.uint64(v * (len(from_x) - 1))], from_odds[at]), edges)
+    b = max(from_x[np.uint64(v * (len(from_x) - 1))], from_odds[at])
+    while v <= edges[b]:
+        b -= np.uint64(1)
+    while v > edges[b + np.uint64(1)]:
+        b += np.uint64(1)
+    return b
 
 
 @loop
@@ -192,17 +186,14 @@ def cells_of(x, odds, hit, w, cells, table):
 
 
 @loop
-def sums_of(nll, p_y, entropy, brier, high, correct, w, sums):
+def split_sum(x, correct, w, total):
+    wrong, right = 0.0, 0.0
     for i in range(len(w)):
-        right = np.uint64(correct[i])
-        infinite = nll[i] == np.inf
-        sums[0, right] += w[i]
-        sums[1, right] += w[i] * brier[i]
-        sums[2, right] += 0.0 if infinite else w[i] * nll[i]
-        sums[3, right] += w[i] * infinite
-        sums[4, right] += w[i] * entropy[i]
-        sums[5, right] += w[i] * p_y[i]
-        sums[6, right] += w[i] * high[i]
+        mine = w[i] * correct[i]
+        wrong += (w[i] - mine) * x[i]
+        right += mine * x[i]
+    total[0] += wrong
+    total[1] += right
 
 
 @loop

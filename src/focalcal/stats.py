@@ -27,20 +27,19 @@ TABLES = ("top", "classes", "fine")
 PARTS = ("counts", "confidence_sums", "correct_sums")
 
 SUMS: dict[str, Callable[[Columns, float], np.ndarray]] = {
-    "weight": lambda c, t: 1.0,
+    "weight": lambda c, t: np.ones(len(c)),
     "brier": lambda c, t: c.brier,
     # Infinite losses are counted apart: an infinite sum could not be merged or stored.
-    "nll": lambda c, t: np.where(np.isinf(c.nll), 0.0, c.nll),
-    "zero": lambda c, t: np.isinf(c.nll),
+    "nll": lambda c, t: np.where(c.nll < np.inf, c.nll, 0.0),
+    "zero": lambda c, t: c.nll == np.inf,
     "entropy": lambda c, t: c.entropy,
     "true_class_probability": lambda c, t: np.exp(-c.nll),
     "high": lambda c, t: at_least(c.confidence, t),
 }
 """What is summed over samples, apart for right and wrong ones: functions of (columns, threshold).
 
-A metric's declaration may add to it; `kernels.sums_of` sums the first seven.
+A metric's declaration may add to it.
 """
-OWN = len(SUMS)
 
 
 @dataclasses.dataclass
@@ -129,11 +128,8 @@ class CalibrationStats:
             for c, rows in blocks:
                 w = ones[: len(c)] if data.weights is None else data.weights[rows]
                 near = kernels.open_edges(self.top.edges, c.confidence.dtype)
-                p_y, high = np.exp(-c.nll), at_least(c.confidence, self.threshold)
-                kernel.sums_of(c.nll, p_y, c.entropy, c.brier, high, c.correct, w, sums)
-                for total, function in zip(sums[OWN:], list(SUMS.values())[OWN:]):
-                    value = w * function(c, self.threshold)
-                    total += value[~c.correct].sum(), value[c.correct].sum()
+                for total, function in zip(sums, SUMS.values()):
+                    kernel.split_sum(function(c, self.threshold), c.correct, w, total)
                 odds = kernels.log_odds(c.confidence)
                 kernel.bins_of(c.confidence, c.correct, w, near, True, top)
                 kernel.class_bins_of(c.probs, c.labels, w, near, classes)

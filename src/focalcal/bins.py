@@ -195,9 +195,8 @@ def bin_samples(confidence: Any, correct: Any, edges: Any, weights: Any = None) 
     near, even = kernels.open_edges(edges, x.dtype), kernels.is_even(edges)
 
     def block(rows: slice) -> np.ndarray:
-        table, found = np.zeros((3, len(edges) - 1)), x[rows]
-        weight = np.ones(len(found)) if w is None else w[rows]
-        kernel.bins_of(found, hit[rows], weight, near, even, table)
+        table, weight = np.zeros((3, len(edges) - 1)), None if w is None else w[rows]
+        kernel.bins_of(x[rows], hit[rows], weight, near, even, table)
         return table
 
     none = np.zeros((3, len(edges) - 1))
@@ -216,13 +215,13 @@ def bin_columns(labels: Any, probs: Any, edges: Any, weights: Any = None) -> Bin
     """
     p, y = _wide(to_numpy(probs)), to_numpy(labels).astype(np.intp, copy=False)
     edges = np.asarray(to_numpy(edges), dtype=np.float64)
-    w = np.ones(len(p)) if weights is None else to_numpy(weights).astype(np.float64, copy=False)
+    w = None if weights is None else to_numpy(weights).astype(np.float64, copy=False)
     kernel = kernels.pick(kernels.fast(p.size) and kernels.is_even(edges) and in_range(p))
     near = kernels.open_edges(edges, p.dtype)
 
     def block(rows: slice) -> np.ndarray:
         table = np.zeros((3, p.shape[1], len(edges) - 1))
-        kernel.class_bins_of(p[rows], y[rows], w[rows], near, table)
+        kernel.class_bins_of(p[rows], y[rows], None if w is None else w[rows], near, table)
         return table
 
     return Bins(edges, *sum(map_blocks(block, len(p), max(_BLOCK // p.shape[1], 64))))

@@ -2,7 +2,7 @@
 
 A function and its loop in `loops` take the same arguments and write into the last of them. The
 NumPy version also runs without numba and on small inputs; `pick` chooses. Outer edges are infinite
-(`open_edges`).
+(`open_edges`); weights w are (n,), or None if all are 1.
 """
 
 from __future__ import annotations
@@ -146,19 +146,28 @@ def bin_between(x: np.ndarray, inner: np.ndarray) -> np.ndarray:
 def bins_of(
     x: np.ndarray,
     hit: np.ndarray,
-    w: np.ndarray,
+    w: np.ndarray | None,
     edges: np.ndarray,
     even: bool,
     table: np.ndarray,
 ) -> None:
-    """Add Σ w, Σ w·x and Σ w·hit per bin to a table (3, M); x, w: (n,), hit: (n,) bool."""
-    at = bin_between(x, edges[1:-1])
-    for sums, v in zip(table, (w, x * w, hit * w)):
+    """Add Σ w, Σ w·x and Σ w·hit per bin to a table (3, M); x: (n,), hit: (n,) bool.
+
+    even: whether the bins are equally wide; only the loop makes use of it.
+    """
+    del even
+    _count(bin_between(x, edges[1:-1]), x, hit, w, table)
+
+
+def _count(
+    at: np.ndarray, x: np.ndarray, hit: np.ndarray, w: np.ndarray | None, table: np.ndarray
+) -> None:
+    for sums, v in zip(table, (w, x, hit) if w is None else (w, x * w, hit * w)):
         sums += np.bincount(at, weights=v, minlength=len(sums))
 
 
 def class_bins_of(
-    p: np.ndarray, y: np.ndarray, w: np.ndarray, edges: np.ndarray, table: np.ndarray
+    p: np.ndarray, y: np.ndarray, w: np.ndarray | None, edges: np.ndarray, table: np.ndarray
 ) -> None:
     """Add Σ w, Σ w·p and Σ w·1[y=k] per class and bin to (3, K, M); a label of −1 is no class."""
     _, k, m = table.shape
@@ -166,20 +175,19 @@ def class_bins_of(
     cell = bin_between(p, edges[1:-1])
     cell += m * np.arange(k)[:, None]
     some = np.flatnonzero(y >= 0)
-    parts = (
-        (cell.ravel(), np.tile(w, k)),
-        (cell.ravel(), (p * w).ravel()),
-        (cell[y[some], some], w[some]),
-    )
-    for sums, (at, v) in zip(table, parts):
-        sums += np.bincount(at, weights=v, minlength=k * m).reshape(k, m)
+    at, own = cell.ravel(), cell[y[some], some]
+    parts = [(at, None), (at, p.ravel()), (own, None)]
+    if w is not None:
+        parts = [(at, np.tile(w, k)), (at, (p * w).ravel()), (own, w[some])]
+    for sums, (where, v) in zip(table, parts):
+        sums += np.bincount(where, weights=v, minlength=k * m).reshape(k, m)
 
 
 def cells_of(
     x: np.ndarray,
     odds: np.ndarray,
     hit: np.ndarray,
-    w: np.ndarray,
+    w: np.ndarray | None,
     cells: tuple[Any, ...],
     table: np.ndarray,
 ) -> None:
@@ -197,14 +205,13 @@ def cells_of(
         at -= below
     while (above := x > edges[at + 1]).any():
         at += above
-    for sums, v in zip(table, (w, x * w, hit * w)):
-        sums += np.bincount(at, weights=v, minlength=len(sums))
+    _count(at, x, hit, w, table)
 
 
-def split_sum(x: np.ndarray, correct: np.ndarray, w: np.ndarray, total: np.ndarray) -> None:
+def split_sum(x: np.ndarray, correct: np.ndarray, w: np.ndarray | None, total: np.ndarray) -> None:
     """Add Σ w·x over wrong and over right samples to a pair of numbers; x: (n,)."""
-    right = w * correct
-    total += (w - right) @ x, right @ x
+    x = x.astype(np.float64) if w is None else x * w
+    total += x @ ~correct, x @ correct
 
 
 def cell_scores(

@@ -151,6 +151,11 @@ def cell_bin(v, odds, edges, from_x, from_odds, reach):
 
 
 @loop
+def weight(w, i):
+    return 1.0 if w is None else w[i]
+
+
+@loop
 def add(table, b, x, hit, w):
     table[0, b] += w
     table[1, b] += w * x
@@ -161,7 +166,7 @@ def add(table, b, x, hit, w):
 def bins_of(x, hit, w, edges, even, table):
     for i in range(len(x)):
         b = even_bin(x[i], edges) if even else search_bin(x[i], edges)
-        add(table, b, x[i], hit[i], w[i])
+        add(table, b, x[i], hit[i], weight(w, i))
 
 
 @loop
@@ -169,29 +174,30 @@ def class_bins_of(p, y, w, edges, table):
     """For equally wide bins."""
     n, k = p.shape
     for i in range(n):
+        one = weight(w, i)
         for j in range(k):
             b = even_bin(p[i, j], edges)
-            table[0, j, b] += w[i]
-            table[1, j, b] += w[i] * p[i, j]
+            table[0, j, b] += one
+            table[1, j, b] += one * p[i, j]
         if y[i] >= 0:
             own = np.uint64(y[i])
-            table[2, own, even_bin(p[i, own], edges)] += w[i]
+            table[2, own, even_bin(p[i, own], edges)] += one
 
 
 @loop
 def cells_of(x, odds, hit, w, cells, table):
     for i in range(len(x)):
         v = np.float64(x[i])
-        add(table, cell_bin(v, odds[i], *cells), v, hit[i], w[i])
+        add(table, cell_bin(v, odds[i], *cells), v, hit[i], weight(w, i))
 
 
 @loop
 def split_sum(x, correct, w, total):
     wrong, right = 0.0, 0.0
-    for i in range(len(w)):
-        mine = w[i] * correct[i]
-        wrong += (w[i] - mine) * x[i]
-        right += mine * x[i]
+    for i in range(len(x)):
+        value = weight(w, i) * x[i]
+        right += value * correct[i]
+        wrong += value * (1 - correct[i])
     total[0] += wrong
     total[1] += right
 

@@ -123,10 +123,10 @@ class CalibrationStats:
         kernel, cells = kernels.pick(data.quick), cell_search()
 
         def run(blocks: Iterator[tuple[Columns, slice]]) -> np.ndarray:
-            vector, ones = np.zeros(size), np.ones(data.block)
+            vector = np.zeros(size)
             sums, top, classes, fine = self._views(vector)
             for c, rows in blocks:
-                w = ones[: len(c)] if data.weights is None else data.weights[rows]
+                w = None if data.weights is None else data.weights[rows]
                 near = kernels.open_edges(self.top.edges, c.confidence.dtype)
                 for total, function in zip(sums, SUMS.values()):
                     kernel.split_sum(function(c, self.threshold), c.correct, w, total)

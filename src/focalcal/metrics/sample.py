@@ -98,7 +98,7 @@ class Sample:
                 if probs is not None:
                     probs[:, rows] = c.probs.T
                 if "classes" in needs:
-                    w = np.ones(len(c)) if data.weights is None else data.weights[rows]
+                    w = None if data.weights is None else data.weights[rows]
                     kernel.class_bins_of(c.probs, c.labels, w, near, table)
             return table
 

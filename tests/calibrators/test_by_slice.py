@@ -92,10 +92,29 @@ def test_the_command_line_fits_and_applies_by_slice(rng, tmp_path):
     assert out.startswith("One calibrator for all")
     assert [f.name for f in tmp_path.glob("cal*.json")] == ["cal.json"]
     assert load(cal).temperature_ == pytest.approx(1, abs=0.2)
-    result = CliRunner().invoke(
-        app, ["apply", str(cal), str(tmp_path / "val.npz"), "-o", "x.npz", "--by", "country"]
+    # The same command as every week applies the common one.
+    run("apply", cal, tmp_path / "same.npz", "-o", tmp_path / "x.npz", "--by", "country")
+    np.testing.assert_allclose(
+        Predictions.load(tmp_path / "x.npz").probs, load(cal).predict_proba(z)
     )
-    assert "beside" in str(result.exception)
+
+
+def test_slices_that_a_batch_lacks_and_numbers_of_other_types(rng, tmp_path):
+    z, y, country = draw(rng, 3000, 0.4)
+    store = np.unique(country, return_inverse=True)[1]
+    cal, rows = tmp_path / "cal.json", store == 1
+    Predictions(logits=z, labels=y, extra={"store": store}).save(tmp_path / "val.csv")
+    run("fit", tmp_path / "val.csv", "--by", "store", "-o", cal)
+    own = by_slice.load_slices(cal, "store")
+    assert set(own) == {"0", "1", "2"}
+    batch = Predictions(logits=z, labels=y, extra={"store": store}).take(np.flatnonzero(rows))
+    for ending in ("csv", "npz", "parquet"):
+        batch.save(tmp_path / f"batch.{ending}")
+        out = tmp_path / f"out.{ending}"
+        run("apply", cal, tmp_path / f"batch.{ending}", "-o", out, "--by", "store")
+        expected = own["1"].predict_proba(z[rows])
+        np.testing.assert_allclose(Predictions.load(out).probs, expected)
+    assert by_slice.slice_names([1.0, 2.5, np.nan]).tolist() == ["1", "2.5", "nan"]
 
 
 @pytest.mark.parametrize("extra", [["--method", "vector"], ["--engine", "stream"]])

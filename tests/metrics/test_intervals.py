@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scipy.special import expit
+from scipy.stats import skew
 
 from focalcal import metrics
 from focalcal.metrics import METRICS, Sample
-from focalcal.metrics.intervals import _hall, _student, _wilson, mean_interval
+from focalcal.metrics.intervals import _hall, _student, _wilson, mean_interval, moments
 
 NEEDS = ("sums", "top", "order", "classes", "even")
 CLASSWISE = ("classwise_ece", "ace", "brier_calibration")
@@ -229,3 +230,19 @@ def test_the_log_loss_of_certain_and_right_samples_has_no_interval():
     e = metrics.evaluate([0, 0, 1], [[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]], resamples=5)
     assert np.isnan([e["nll"].low, e["nll"].high]).all()
     assert e["brier"].high == pytest.approx(2 * (1 - e["accuracy"].low))
+
+
+@pytest.mark.parametrize("scale", [1, 1e-130, 1e-250])
+def test_the_spread_of_tiny_losses_is_seen(scale):
+    x = np.array([1.0, 2.0, 4.0, 4.0])
+    found = moments(scale * x, None)
+    assert found[1] == pytest.approx(scale * x.std(ddof=1))
+    assert found[2] == pytest.approx(skew(x))
+    assert moments(scale * x[:3], np.array([1.0, 1.0, 2.0]))[1] == pytest.approx(found[1])
+
+
+def test_nearly_certain_cells_have_no_noise():
+    """A probability of 1e-280 has a variance whose ratio to a gap is beyond floats."""
+    p = np.tile([1.0, 1e-280], (50, 1))
+    e = metrics.evaluate([0] * 49 + [1], p, resamples=5)
+    assert e["classwise_ece"].low <= e["classwise_ece"].value <= e["classwise_ece"].high

@@ -75,3 +75,15 @@ def test_another_probs_column_is_kept_under_another_name(memory, tmp_path, fitte
     written = pq.read_table(out)
     assert written.column_names == ["probs", "uncalibrated_probs", "labels"]
     assert written["uncalibrated_probs"].equals(table["probs"])
+
+
+def test_zeros_are_what_they_are_in_memory(tmp_path, rng):
+    p = rng.dirichlet(np.full(3, 0.3), size=60)
+    p[p < 0.05] = 0
+    p /= p.sum(axis=1, keepdims=True)
+    given = Predictions(probs=p, labels=p.argmax(axis=1))
+    given.save(tmp_path / "p.parquet")
+    fitted = TemperatureScaling().fit(given.as_logits(zeros=True), given.labels)
+    apply(Source.open(tmp_path / "p.parquet"), fitted, tmp_path / "out.parquet")
+    expected = fitted.predict_proba(given.as_logits(zeros=True))
+    np.testing.assert_array_equal(Predictions.load(tmp_path / "out.parquet").probs, expected)

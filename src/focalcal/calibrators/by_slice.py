@@ -62,7 +62,7 @@ def fit_by(logits: Any, y: Any, values: Any, *, folds: int = 5, seed: int = 0) -
     z, y = to_numpy(two_columns(logits)).astype(np.float64), to_numpy(y)
     if np.shape(values) != (len(z),):
         raise InputError(f"expected a column of shape ({len(z)},), got {np.shape(values)}")
-    names, index = np.unique(np.asarray(values).astype(str), return_inverse=True)
+    names, index = np.unique(slice_names(values), return_inverse=True)
     enough = np.bincount(index) >= LEAST
     common = TemperatureScaling().fit(logits, y)
     fold = np.random.default_rng(seed).permutation(len(z)) % folds
@@ -83,6 +83,14 @@ def fit_by(logits: Any, y: Any, values: Any, *, folds: int = 5, seed: int = 0) -
             if t != one
         }
     return SliceFit(common, slices, gain, error)
+
+
+def slice_names(values: Any) -> np.ndarray:
+    """The values (N,) of a column as texts; 1 and 1.0 are one, as files differ in such types."""
+    values = np.asarray(values)
+    if values.dtype.kind == "f":
+        return np.array([f"{value:.15g}" for value in values.tolist()])
+    return values.astype(str)
 
 
 def _log_temperatures(
@@ -128,17 +136,11 @@ def save_slices(found: SliceFit, path: Path, column: str) -> list[Path]:
 
 
 def load_slices(path: Path, column: str) -> dict[str, Calibrator]:
-    """The calibrators of the slices of a column, by value, beside the common file."""
+    """The calibrators of the slices of a column, by value, beside the common file, if any."""
     from focalcal.calibrators import load
 
     start = len(_stem(path, column))
-    found = {unquote(file.stem[start:]): load(file) for file in _files(path, column)}
-    if not found:
-        raise InputError(
-            f"expected files {_stem(path, column)}….json beside {path}, got none; fit with --by, "
-            "or apply without it"
-        )
-    return found
+    return {unquote(file.stem[start:]): load(file) for file in _files(path, column)}
 
 
 def _stem(path: Path, column: str) -> str:

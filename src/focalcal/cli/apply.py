@@ -71,10 +71,12 @@ def _apply(
     floor: float | None,
 ) -> int:
     """Calibrate one file after the other; the number of rows."""
-    from focalcal.calibrators.by_slice import load_slices
+    from focalcal.calibrators.by_slice import load_slices, slice_names
     from focalcal.formats import SUFFIXES
 
     slices = {} if by is None else load_slices(calibrator, by)
+    if by is not None and not slices:
+        terminal.note(f"no {by} has a calibrator of its own: {calibrator.name} serves all")
     step = {"calibrator": {"method": fitted.method, "file": calibrator.name}}
     files, rows = _inputs.files_of(file), 0
     several = _inputs.is_pattern(file)
@@ -84,9 +86,9 @@ def _apply(
         logits = found.predictions.as_logits(floor, zeros=True)
         probs = fitted.predict_proba(logits)
         if by is not None:
-            values = found.predictions.column(by).astype(str)
-            for value, own in slices.items():
-                probs[values == value] = own.predict_proba(logits[values == value])
+            values = slice_names(found.predictions.column(by))
+            for value in slices.keys() & set(values):
+                probs[values == value] = slices[value].predict_proba(logits[values == value])
         found.save_calibrated(target, probs, step)
         rows += found.predictions.n
     return rows
@@ -113,7 +115,7 @@ def _corrected(
         path, *more = _inputs.files_of(file)
         if more:
             raise InputError(f"expected one file to estimate from, got {len(more) + 1}")
-        corrected.adapt(inputs.load_for(fitted, path).predictions.as_logits(floor))
+        corrected.adapt(inputs.load_for(fitted, path).predictions.as_logits(floor, zeros=True))
     names = getattr(fitted, "class_names_", None)
     if names is not None:
         corrected.class_names_ = names

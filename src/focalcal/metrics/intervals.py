@@ -130,9 +130,11 @@ def moments(x: np.ndarray, weights: np.ndarray | None) -> tuple[float, float, fl
         return math.nan, math.nan, 0.0
     mean = x @ w / n
     off = x - mean
+    largest = np.abs(off).max() or 1.0  # losses of 1e-200 have no squares
+    off = off / largest
     square, cube = off**2 @ w, off**3 @ w
     skewness = cube / n / (square / n) ** 1.5 if square > 0 else 0.0
-    return float(mean), math.sqrt(square / (n - 1)), float(skewness)
+    return float(mean), float(largest) * math.sqrt(square / (n - 1)), float(skewness)
 
 
 def _hall(value: float, error: float, skewness: float, level: float, n: float) -> Ends:

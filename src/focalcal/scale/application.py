@@ -83,7 +83,7 @@ def calibrate_file(task: Task, calibrator: Calibrator, floor: float | None) -> i
 
 def _calibrated(table: Any, partition: Partition, calibrator: Calibrator, floor: Any) -> Any:
     predictions = partition.predictions(table, 0)
-    probs = calibrator.predict_proba(predictions.as_logits(floor))
+    probs = calibrator.predict_proba(predictions.as_logits(floor, zeros=True))
     replaced = partition.columns.values
     place = table.column_names.index(replaced[0])
     table = table.drop_columns(list(replaced))

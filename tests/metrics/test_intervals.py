@@ -242,7 +242,7 @@ def test_the_spread_of_tiny_losses_is_seen(scale):
 
 
 def test_nearly_certain_cells_have_no_noise():
-    """A probability of 1e-280 has a variance whose ratio to a gap is beyond floats."""
-    p = np.tile([1.0, 1e-280], (50, 1))
+    """A probability of 1e-310 has a variance whose ratio to a gap is beyond floats."""
+    p = np.tile([1.0, 1e-310], (50, 1))
     e = metrics.evaluate([0] * 49 + [1], p, resamples=5)
     assert e["classwise_ece"].low <= e["classwise_ece"].value <= e["classwise_ece"].high

@@ -83,7 +83,7 @@ def test_zeros_are_what_they_are_in_memory(tmp_path, rng):
     p /= p.sum(axis=1, keepdims=True)
     given = Predictions(probs=p, labels=p.argmax(axis=1))
     given.save(tmp_path / "p.parquet")
-    fitted = TemperatureScaling().fit(given.as_logits(zeros=True), given.labels)
+    fitted = calibrators.TemperatureScaling().fit(given.as_logits(zeros=True), given.labels)
     apply(Source.open(tmp_path / "p.parquet"), fitted, tmp_path / "out.parquet")
     expected = fitted.predict_proba(given.as_logits(zeros=True))
     np.testing.assert_array_equal(Predictions.load(tmp_path / "out.parquet").probs, expected)

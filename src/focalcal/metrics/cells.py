@@ -34,10 +34,8 @@ class Cells:
         p, y = (ratio_or_zero(sums, b.counts) for sums in (b.confidence_sums, b.correct_sums))
         self.gap = (b.confidence_sums - b.correct_sums) / n
         either = _noise(b.counts, p) / n, _noise(b.counts, y) / n
-        seen = 1e-9 * np.abs(self.gap)  # less noise than this is none
-        self.noise = tuple(
-            np.where(f(*either) > seen, f(*either), 0) for f in (np.minimum, np.maximum)
-        )
+        either = [np.where(s > 1e-9 * np.abs(self.gap), s, 0.0) for s in either]  # less is none
+        self.noise = np.minimum(*either), np.maximum(*either)
         slopes = [
             np.where(s > 0, mean_slope(self.gap / np.where(s > 0, s, 1.0)), np.sign(self.gap)) / k
             for s in self.noise

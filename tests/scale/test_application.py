@@ -78,10 +78,11 @@ def test_another_probs_column_is_kept_under_another_name(memory, tmp_path, fitte
 
 
 def test_zeros_are_what_they_are_in_memory(tmp_path, rng):
-    p = rng.dirichlet(np.full(3, 0.3), size=60)
+    p = rng.dirichlet(np.full(3, 0.3), size=600)
     p[p < 0.05] = 0
     p /= p.sum(axis=1, keepdims=True)
-    given = Predictions(probs=p, labels=p.argmax(axis=1))
+    right = rng.random(600) < 0.8
+    given = Predictions(probs=p, labels=np.where(right, p.argmax(axis=1), p.argmin(axis=1)))
     given.save(tmp_path / "p.parquet")
     fitted = calibrators.TemperatureScaling().fit(given.as_logits(zeros=True), given.labels)
     apply(Source.open(tmp_path / "p.parquet"), fitted, tmp_path / "out.parquet")

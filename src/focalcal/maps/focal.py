@@ -14,7 +14,6 @@ from focalcal._checks import check_gamma
 from focalcal.maps._numerics import (
     as_classes,
     by_rows,
-    detach,
     elementwise,
     log_deficit,
     not_above,
@@ -136,9 +135,9 @@ def _log_map_rows(z: Array, gamma: float) -> Array:
     xp = namespace(z)
     top = xp.argmax(z, axis=-1, keepdims=True)
     is_top = xp.arange(z.shape[-1], device=z.device) == top
-    second = xp.argmax(xp.where(is_top, -xp.inf, detach(z)), axis=-1, keepdims=True)
     z_top = take_along_axis(z, top)
-    z_second = xp.maximum(take_along_axis(z, second), z_top + FAR)  # finite for one class
+    z_second = xp.max(xp.where(is_top, -xp.inf, z), axis=-1, keepdims=True)
+    z_second = xp.maximum(z_second, z_top + FAR)  # finite for one class
     gap = z_second - z_top
     odds_second = xp.exp(gap)
     x = xp.where(is_top, FAR, z - z_second)
@@ -151,17 +150,12 @@ def _log_map_rows(z: Array, gamma: float) -> Array:
     q = e * (odds_second / (1 + odds))
     log_q = xp.maximum(x, FAR * xp.ones_like(gap)) + (gap - xp.log1p(odds))
     log_factor = xp.log(1 - gamma * q * log_q / (1 - q))
-    log_factor_second = take_along_axis(log_factor, second)
-    log_others = xp.log1p((1 - e) * (odds_second / beside_second))  # log (1−q_k)/(1−q_2)
-    below_second = x - gamma * log_others + (log_factor_second - log_factor)
-
-    spread = xp.log1p(-rest * xp.expm1(gap) / beside_second)
-    tail = _log_one_plus_gamma_r(odds, gamma) - log_factor_second
-    second_to_top = (1 + gamma) * gap + gamma * spread + tail
-    weight = xp.exp(second_to_top)
-    log_norm = xp.log1p(weight * xp.sum(xp.exp(below_second), axis=-1, keepdims=True))
-    others = below_second + (second_to_top - log_norm)
-    return xp.where(is_top, -log_norm, not_above(others, -log_norm, z == z_top))
+    log_rest = xp.log1p((1 - e) * (odds_second / beside_second))  # log (1−q_k)/(1−q_2)
+    spread = xp.log1p(-rest * xp.expm1(gap) / beside_second)  # log (1−q_1)/(1−q_2) − gap
+    of_row = (1 + gamma) * gap + gamma * spread + _log_one_plus_gamma_r(odds, gamma)
+    below_top = x - gamma * log_rest - log_factor + of_row
+    log_norm = xp.log1p(xp.sum(xp.exp(below_top), axis=-1, keepdims=True))
+    return xp.where(is_top, -log_norm, not_above(below_top - log_norm, -log_norm, z == z_top))
 
 
 def _log_one_plus_gamma_r(odds: Array, gamma: float) -> Array:

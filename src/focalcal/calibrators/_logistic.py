@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
-from scipy.optimize import brentq, lsq_linear
+from scipy.optimize import lsq_linear
 from scipy.special import expit
 
 from focalcal.calibrators._columns import Column, softplus
+from focalcal.calibrators._newton import fit_inverse_temperature
 
 MAX_ITERATIONS = 200
 SLOPE_PRECISION = 3.0
@@ -89,20 +90,12 @@ def common_slope(columns: list[Column]) -> float:
     The regressions of the columns are shrunk to it: it has the scale of the logits, and it is never
     worse than β = 1. It is bounded where the likelihood always rises with β.
     """
-    squares = sum(float(c.weights @ c.log_odds**2) for c in columns)
-    scale = np.sqrt(squares / sum(float(c.weights.sum()) for c in columns))
-    most = max(1.0, _SURE / max(scale, _SMALLEST))
-
-    def gradient(beta: float) -> float:
-        return sum(
-            float(c.weights @ (c.log_odds * (expit(beta * c.log_odds) - c.hits))) for c in columns
-        )
-
-    if not gradient(most) > 0:
-        return most
-    if gradient(0.0) >= 0:  # the log-odds rank worse than chance
-        return 0.0
-    return float(brentq(gradient, 0.0, most, xtol=1e-300, rtol=1e-9, maxiter=1000))
+    s = np.concatenate([c.log_odds for c in columns])
+    hits = np.concatenate([c.hits for c in columns]).astype(np.int64)
+    weights = np.concatenate([c.weights for c in columns])
+    scale = np.sqrt(np.average(s**2, weights=weights))
+    best = fit_inverse_temperature(np.stack([np.zeros_like(s), s], axis=1), hits, weights)
+    return min(best.beta, max(1.0, _SURE / max(scale, _SMALLEST)))
 
 
 def slope_prior(slope: float, slopes: int) -> tuple[np.ndarray, np.ndarray]:

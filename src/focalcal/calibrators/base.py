@@ -243,10 +243,12 @@ class Calibrator(BaseEstimator):
         return self._calibrated(logits)
 
     def _checked(self, logits: Any) -> Array:
-        """Logits (N, K) of as many classes or labels as were fitted."""
+        """Finite logits (N, K) of as many classes or labels as were fitted."""
         check_is_fitted(self, "n_classes_")
+        return self._shaped(check_usable_logits(logits, zeros=self.task != "multilabel"))
+
+    def _shaped(self, logits: Array) -> Array:
         multilabel = self.task == "multilabel"
-        logits = check_usable_logits(logits, zeros=not multilabel)
         logits = logits if multilabel else two_columns(logits)
         if logits.ndim != 2 or logits.shape[1] != self.n_classes_:
             raise InputError(

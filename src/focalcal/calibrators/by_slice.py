@@ -16,6 +16,7 @@ from urllib.parse import quote, unquote
 import numpy as np
 
 from focalcal._arrays import log_softmax, to_numpy, two_columns
+from focalcal.calibrators._newton import fit_inverse_temperature, moment_sums
 from focalcal.calibrators.base import Calibrator
 from focalcal.calibrators.temperature import TemperatureScaling
 from focalcal.errors import InputError
@@ -65,6 +66,7 @@ def fit_by(logits: Any, y: Any, values: Any, *, folds: int = 5, seed: int = 0) -
     names, index = np.unique(slice_names(values), return_inverse=True)
     enough = np.bincount(index) >= LEAST
     common = TemperatureScaling().fit(logits, y)
+    z = common._floored(z)  # where there are probabilities of zero
     fold = np.random.default_rng(seed).permutation(len(z)) % folds
     saved = np.zeros(len(z))
     for k in range(folds):
@@ -97,16 +99,14 @@ def _log_temperatures(
     z: np.ndarray, y: np.ndarray, index: np.ndarray, enough: np.ndarray
 ) -> tuple[float, np.ndarray]:
     """ln T of all samples, and of each slice shrunk to it; small slices get the common one."""
-    one = math.log(TemperatureScaling().fit(z, y).temperature_)
+    one = math.log(fit_inverse_temperature(z, y, None).temperature)
     logs, noise = np.full(len(enough), one), np.full(len(enough), np.inf)
     for i in np.flatnonzero(enough):
-        rows = index == i
-        t = TemperatureScaling().fit(z[rows], y[rows]).temperature_
-        scaled = z[rows] / t
-        p = np.exp(log_softmax(scaled))
-        information = float((p * scaled**2).sum() - ((p * scaled).sum(axis=1) ** 2).sum())
-        if math.isfinite(t) and information > 0:
-            logs[i], noise[i] = math.log(t), 1 / information
+        data = (z[index == i], y[index == i], None)
+        beta = fit_inverse_temperature(*data).beta
+        information = float(beta**2 * moment_sums(*data, beta)[2])
+        if information > 0:
+            logs[i], noise[i] = -math.log(beta), 1 / information
     own = np.isfinite(noise)
     between = float(np.mean((logs[own] - one) ** 2 - noise[own])) if own.any() else 0.0
     between = max(between, 0.0)

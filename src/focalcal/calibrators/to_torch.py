@@ -42,25 +42,19 @@ class CalibratorModule(nn.Module):
     def __init__(self, calibrator: Calibrator) -> None:
         super().__init__()
         check_is_fitted(calibrator, "n_classes_")
-        self.n_classes = calibrator.n_classes_
-        self.multilabel = calibrator.task == "multilabel"
         self._calibrator = copy.deepcopy(calibrator)
         self._scalars: list[str] = []
         parts: dict[str, Calibrator] = {}
-        if self.multilabel:
-            parts = {f"label{j}": c for j, c in enumerate(calibrator.labels_)}
-        else:
-            for name in calibrator.state:
-                value = getattr(calibrator, name)
-                if isinstance(value, Calibrator):
-                    parts[name] = value
-                elif isinstance(value, dict):
-                    parts |= {k: c for k, c in value.items() if isinstance(c, Calibrator)}
-                elif isinstance(value, (float, int, np.ndarray, np.number)):
-                    # torch.tensor copies: a buffer must not share memory with the calibrator.
-                    self.register_buffer(name, torch.tensor(value, dtype=torch.float64))
-                    if np.ndim(value) == 0:
-                        self._scalars.append(name)
+        for name, value in _fitted(calibrator).items():
+            if isinstance(value, Calibrator):
+                parts[name] = value
+            elif isinstance(value, dict):
+                parts |= {k: c for k, c in value.items() if isinstance(c, Calibrator)}
+            elif isinstance(value, (float, int, np.ndarray, np.number)):
+                # torch.tensor copies: a buffer must not share memory with the calibrator.
+                self.register_buffer(name, torch.tensor(value, dtype=torch.float64))
+                if np.ndim(value) == 0:
+                    self._scalars.append(name)
         self.parts = nn.ModuleDict({name: CalibratorModule(c) for name, c in parts.items()})
         self.register_load_state_dict_post_hook(lambda module, _: module._read_scalars())
 
@@ -70,13 +64,7 @@ class CalibratorModule(nn.Module):
 
     def log_proba(self, logits: Tensor) -> Tensor:
         """Log-probabilities, for losses and for products of many probabilities."""
-        logits = as_float(logits)
-        found = logits.shape[1] if logits.ndim == 2 else 1
-        if found != self.n_classes and (self.multilabel or (found, self.n_classes) != (1, 2)):
-            raise InputError(
-                f"expected logits for {self.n_classes} classes, as fitted, got {found}"
-            )
-        return self._bound()._calibrated(logits)
+        return self._bound()._calibrated(self._calibrator._shaped(as_float(logits)))
 
     def _bound(self) -> Calibrator:
         """The calibrator with its arrays replaced by this module's buffers.
@@ -86,19 +74,14 @@ class CalibratorModule(nn.Module):
         """
         bound = object.__new__(type(self._calibrator))
         bound.__dict__.update(self._calibrator.__dict__)
-        for name, buffer in self._buffers.items():
-            if name not in self._scalars:
-                setattr(bound, name, buffer)
         parts = {name: part._bound() for name, part in self.parts.items()}
-        if self.multilabel:
+        arrays = {k: v for k, v in self._buffers.items() if k not in self._scalars}
+        for name, value in _fitted(self._calibrator).items():
+            if isinstance(value, dict):
+                value = {k: parts.get(k, v) for k, v in value.items()}
+            setattr(bound, name, arrays.get(name, parts.get(name, value)))
+        if bound.task == "multilabel":
             bound.labels_ = list(parts.values())
-            return bound
-        for name in self._calibrator.state:
-            value = getattr(bound, name)
-            if name in parts:
-                setattr(bound, name, parts[name])
-            elif isinstance(value, dict):
-                setattr(bound, name, {k: parts.get(k, v) for k, v in value.items()})
         return bound
 
     def _read_scalars(self) -> None:
@@ -115,6 +98,13 @@ class CalibratorModule(nn.Module):
 
     def extra_repr(self) -> str:
         return repr(self._calibrator)
+
+
+def _fitted(calibrator: Calibrator) -> dict[str, Any]:
+    """What defines the map: attributes by name, or the calibrators of a multi-label task."""
+    if calibrator.task == "multilabel":
+        return {"labels_": {f"label{j}": c for j, c in enumerate(calibrator.labels_)}}
+    return {name: getattr(calibrator, name) for name in calibrator.state}
 
 
 class CalibratedModule(nn.Module):

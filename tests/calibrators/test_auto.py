@@ -115,13 +115,21 @@ def test_small_probabilities_that_differ_are_not_zeros(rng):
 
 
 def test_the_first_candidate_stays_where_the_gain_is_chance(rng):
-    noise = rng.normal(size=1000)
+    noise = 0.1 * rng.normal(size=1000)
     noise -= noise.mean()
-    base = 5 + np.zeros(1000)
-    error = np.clip(noise, -1, 1).std() / np.sqrt(1000)
+    base, error = 5 + np.zeros(1000), noise.std() / np.sqrt(1000)
     for errors, better in ((1.8, False), (2.2, True)):
         losses = np.stack([base, base - noise - errors * error])
         assert gains(losses, np.array([0.0, 1.0]), np.ones(1000)) is better
+
+
+def test_the_first_candidate_does_not_stay_where_it_may_cost_a_lot(rng):
+    noise = rng.normal(size=100)
+    noise -= noise.mean()
+    noise *= 0.02 * 10 / noise.std()  # two standard errors are 0.04
+    for most, taken in ((0.029, False), (0.031, True)):
+        losses = np.stack([5 + np.zeros(100), 5 - noise - (most - 0.04)])
+        assert gains(losses, np.array([0.0, 1.0]), np.ones(100)) is taken
 
 
 def test_weights_count_as_samples():

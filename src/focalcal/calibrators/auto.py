@@ -21,7 +21,9 @@ SMALLEST = 0.05
 PRIOR_SAMPLES = 5.0
 """Equal weights count as much as so many samples."""
 TOLERANCE = 2.0
-"""Standard errors by which an average must be better than the first candidate alone."""
+"""Standard errors by which an average must be better than the first candidate alone,"""
+RISK = 0.03
+"""unless it may be better by this much: then too few samples are no reason to keep the first."""
 ROUNDS = 500
 LARGEST = -math.log(1e-12)
 """The loss of a label with probability zero, or nearly so; infinity has no mean."""
@@ -51,9 +53,10 @@ class AutoCalibrator(Calibrator):
     fold. The weights minimise the NLL of the averaged predictions (convex); candidates with less
     than 5 % are left out, and those that stay are fitted to all the data. No other data are seen.
     The first candidate alone, by default the identity, is kept where the average gains less than
-    two standard errors over it, so that calibration rarely does harm. If there are probabilities of
-    zero the average is always taken: no label having had one so far does not make them safe. Few
-    samples allow few candidates: under 20 only the identity, under 30 also temperature scaling.
+    two standard errors over it and cannot well gain more than 0.03, so that calibration rarely does
+    harm. If there are probabilities of zero the average is always taken: no label having had one so
+    far does not make them safe. Few samples allow few candidates: under 20 only the identity, under
+    30 also temperature scaling.
 
     candidates: names of methods from simple to complex, or None for the default list; folds: of the
     cross-validation, at least 2; task: "auto" or "multilabel", as in `Calibrator`.
@@ -221,14 +224,15 @@ def says_zero(logits: np.ndarray) -> bool:
 
 
 def gains(losses: np.ndarray, shares: np.ndarray, sizes: np.ndarray) -> bool:
-    """Whether the average is better than the first candidate alone by more than chance.
+    """Whether the average is better than the first candidate alone, or may be by a lot.
 
     For the standard error, gains are clipped to ±1: a few large ones are no reason to doubt.
     """
     losses = np.minimum(losses, LARGEST)
     gain = losses[0] - mixture_losses(losses, shares)
     mean = mean_and_error(gain, sizes)[0]
-    return bool(mean > TOLERANCE * mean_and_error(np.clip(gain, -1, 1), sizes)[1])
+    error = TOLERANCE * mean_and_error(np.clip(gain, -1, 1), sizes)[1]
+    return bool(mean > error or mean + error > RISK)
 
 
 def held_out(

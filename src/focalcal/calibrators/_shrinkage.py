@@ -17,9 +17,9 @@ from threadpoolctl import threadpool_limits
 from focalcal.calibrators._focal_affine import FocalAffine, Layout
 
 SCALE_PRECISION = 1.0
-GAMMA_PRECISION = 4.0
-"""Weak priors on log α and on γ, worth a few samples: they decide only where data are silent."""
-VECTOR_PRECISIONS = (30.0, 3.0, 30.0)
+GAMMA_PRECISION = 8.0
+"""Weak priors on log α and on u of γ, worth a few samples: they decide where data are silent."""
+VECTOR_PRECISIONS = (30.0, 0.3, 30.0)
 """Of δ, b and e·m at vector strength 1; the last in units of the mean square of m."""
 VECTOR_PATH = (100.0, 10.0, 1.0, 0.1)
 MATRIX_PATH = (1e4, 2e3, 450.0, 100.0, 30.0)

@@ -6,7 +6,7 @@ import mpmath as mp
 import pytest
 import torch
 
-from focalcal.losses._pointwise import focal_value
+from focalcal.losses._pointwise import focal_value, gradient_factor
 
 GAMMAS = [-0.99, -0.5, 0.05, 0.5, 1.0, 2.5, 10.0]
 CES = [1e-15, 1e-8, 1e-3, 0.1, 0.7, 3.0, 30.0, 2e4]
@@ -25,10 +25,9 @@ def test_value_and_first_three_derivatives(gamma: float) -> None:
     got = focal_value(ce, gamma)
     for order in range(4):
         expected = torch.tensor(exact(gamma, order), dtype=torch.float64)
-        # Beyond the first, derivatives are differences of terms that cancel near c = 0, and where
-        # c is large they are as small as p, which autograd takes from 1 − p.
+        # Beyond the first, derivatives are differences of terms that cancel near c = 0.
         rtol = 1e-13 if order < 2 else 1e-6
-        floor = 1e-14 * (1 + CES[0] ** (gamma + 1 - order))
+        floor = 1e-15 * (1 + CES[0] ** (gamma + 1 - order))
         torch.testing.assert_close(got, expected, rtol=rtol, atol=floor if order >= 2 else 1e-300)
         if order < 3:
             (got,) = torch.autograd.grad(got.sum(), ce, create_graph=True)
@@ -54,3 +53,12 @@ def test_impossible_class_has_infinite_loss_and_unit_slope() -> None:
     value.backward()
     assert value.item() == torch.inf
     assert ce.grad.item() == 1.0
+
+
+def test_the_saved_and_the_differentiable_slope_are_one() -> None:
+    ce = torch.linspace(0, 20, 101, dtype=torch.float64, requires_grad=True)
+    gamma = torch.linspace(-0.9, 9, 101, dtype=torch.float64)
+    (plain,) = torch.autograd.grad(focal_value(ce, gamma).sum(), ce)
+    (graphed,) = torch.autograd.grad(focal_value(ce, gamma).sum(), ce, create_graph=True)
+    torch.testing.assert_close(plain, graphed.detach(), rtol=1e-14, atol=0)
+    assert torch.equal(graphed, gradient_factor(ce, gamma))

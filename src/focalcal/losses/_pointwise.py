@@ -7,7 +7,7 @@ dFL/dz = g(p_y, γ) · (softmax(z) − onehot(y)). The CUDA kernels are tested a
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
@@ -22,12 +22,10 @@ def focal_value(ce: Tensor, gamma: Gamma) -> Tensor:
 
     Value and derivatives are finite for every ce ≥ 0 and γ > −1, also where p rounds to 1.
     """
-    # log_softmax cannot resolve 1−p below eps, and (1−p)^γ or its derivatives diverge at 0 for
-    # γ < 1 while their product with dc/dz vanishes: at eps both are finite. The upper limit is for
-    # ce = inf (a logit of −inf), where the power's derivative would be 0·inf.
-    limits = torch.finfo(ce.dtype)
-    one_minus_p = -torch.expm1(-ce.clamp(limits.eps, limits.max))
-    return one_minus_p ** gamma_at(ce, gamma) * ce
+    gamma = gamma_at(ce, gamma)
+    if is_transformed():
+        return _safe(ce)[1] ** gamma * ce
+    return _FocalValue.apply(ce, gamma)
 
 
 def gamma_at(ce: Tensor, gamma: Gamma) -> float | Tensor:
@@ -53,3 +51,50 @@ def wants_plain_backward(grad: Tensor) -> bool:
         or is_transformed()
         or torch._C._functorch.is_legacy_batchedtensor(grad)  # autograd.grad(is_grads_batched=True)
     )
+
+
+class _FocalValue(torch.autograd.Function):
+    """Computes the slope with the value, so that the backward pass is one multiplication.
+
+    If the backward pass is itself differentiated, autograd's own operations recompute the slope
+    and carry every higher derivative.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, ce: Tensor, gamma: float | Tensor) -> Tensor:
+        value, slope = value_and_slope(ce, gamma)
+        ctx.gamma = gamma
+        ctx.save_for_backward(ce, slope)
+        return value
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        ce, slope = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            slope = gradient_factor(ce, ctx.gamma)
+        return grad * slope, None
+
+
+def value_and_slope(ce: Tensor, gamma: float | Tensor) -> tuple[Tensor, Tensor]:
+    """f(c) and f′(c) in as few operations as possible; not differentiable."""
+    safe, one_minus_p = _safe(ce)
+    power = one_minus_p**gamma
+    r = safe / torch.expm1(safe)  # its derivative would overflow, r does not
+    scaled, factor = (power * gamma, 1) if isinstance(gamma, Tensor) else (power, gamma)
+    return power * ce, torch.addcmul(power, scaled, r, value=factor)
+
+
+def gradient_factor(ce: Tensor, gamma: float | Tensor) -> Tensor:
+    """g(p, γ) = (1−p)^γ · (1 + γ·r), r = p·ce/(1−p), of p = exp(−ce); differentiable in ce."""
+    safe, one_minus_p = _safe(ce)
+    # Not p = 1 − one_minus_p, which has no correct digit where p is small.
+    return one_minus_p**gamma * (1 + gamma * (torch.exp(-safe) * safe / one_minus_p))
+
+
+def _safe(ce: Tensor) -> tuple[Tensor, Tensor]:
+    # log_softmax cannot resolve 1−p below eps, and (1−p)^γ or its derivatives diverge at 0 for
+    # γ < 1 while their product with dc/dz vanishes: at eps both are finite. The upper limit is for
+    # ce = inf (a logit of −inf), where p·ce would be 0·inf.
+    limits = torch.finfo(ce.dtype)
+    safe = ce.clamp(limits.eps, limits.max)
+    return safe, -torch.expm1(-safe)

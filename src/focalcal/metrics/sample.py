@@ -317,7 +317,8 @@ def of_samples(*needs: str) -> Callable[[Callable[..., Any]], Callable[..., Any]
 
         for name in ("__name__", "__qualname__", "__doc__", "__module__"):
             setattr(measure, name, getattr(function, name))
-        measure.__signature__ = _joined(inspect.signature(measure), inspect.signature(function))
+        signature = _joined(inspect.signature(measure), inspect.signature(function))
+        measure.__signature__ = signature  # type: ignore[attr-defined]
         return measure
 
     return decorate

@@ -16,7 +16,7 @@ from focalcal.formats import Table, columns, read_table, roles, write_table
 from focalcal.formats.binary import load_npy
 from focalcal.formats.roles import Keys, Roles
 from focalcal.formats.text import objects
-from focalcal.predictions import Predictions
+from focalcal.predictions import Predictions, like_given
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,9 +47,10 @@ class Loaded:
     def save_calibrated(self, path: str | Path, probs: Any, provenance: dict[str, Any]) -> None:
         """Write the table with `probs` in the place of its logits or probabilities."""
         table: Table = {}
+        probs = like_given(np.asarray(probs), self.predictions)
         for name, column in self.table.items():
             if name == self.roles.values[0]:
-                table["probs"] = np.asarray(probs)
+                table["probs"] = probs
             if name in self.roles.values:
                 continue
             table[roles.not_overwritten(name)] = column

@@ -106,6 +106,12 @@ class Predictions:
         return max(width, 2) if self.task == "auto" else width
 
     @property
+    def one_column(self) -> bool:
+        """Whether there is one number per sample, that of class 1 of two."""
+        values = self._values
+        return self.task == "auto" and (values.ndim == 1 or values.shape[1] == 1)
+
+    @property
     def _values(self) -> Array:
         return self.logits if self.logits is not None else self.probs
 
@@ -305,6 +311,11 @@ def concatenate(parts: Sequence[Predictions]) -> Predictions:
         ids=None if any(p.ids is None for p in parts) else np.concatenate([p.ids for p in parts]),
         extra={name: np.concatenate([part.extra[name] for part in parts]) for name in shared},
     )
+
+
+def like_given(probs: Array, given: Predictions) -> Array:
+    """Probabilities (N, 2) as one column, class 1, if that is how the predictions were given."""
+    return probs[:, 1] if given.one_column else probs
 
 
 def _kind(predictions: Predictions) -> str:

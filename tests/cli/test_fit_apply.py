@@ -193,3 +193,25 @@ def test_apply_never_overwrites_predictions(files, tmp_path):
     for output in ("one", "one.csv"):  # a pattern of one file: a folder, or a file
         assert run("apply", cal, tmp_path / "1/*.csv", "-o", tmp_path / output).exit_code == 0
     assert (tmp_path / "one/p.csv").read_bytes() == (tmp_path / "one.csv").read_bytes()
+
+
+@pytest.mark.parametrize("names", [None, ("yes", "no")])
+def test_one_column_stays_one_column(tmp_path, rng, names):
+    """So that its Brier score is counted alike before and after."""
+    p = rng.uniform(size=400)
+    y = (rng.random(400) < p).astype(int)
+    given = Predictions(probs=p, labels=y, class_names=names)
+    cal = tmp_path / "cal.json"
+    for ending in ("npz", "parquet", "csv", "jsonl"):
+        given.save(tmp_path / f"p.{ending}")
+        run("fit", tmp_path / f"p.{ending}", "-o", cal)
+        expected = load(cal).predict_proba(given.as_logits())[:, 1]
+        out = tmp_path / f"out.{ending}"
+        assert run("apply", cal, tmp_path / f"p.{ending}", "-o", out).exit_code == 0
+        written = Predictions.load(out)
+        np.testing.assert_allclose(written.probs, expected)
+        np.testing.assert_array_equal(written.labels, y)
+        assert written.class_names == names
+    arguments = ("apply", cal, tmp_path / "p.parquet", "-o", tmp_path / "s.parquet")
+    assert run(*arguments, "--engine", "stream").exit_code == 0
+    np.testing.assert_allclose(Predictions.load(tmp_path / "s.parquet").probs, expected)

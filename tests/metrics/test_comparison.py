@@ -9,6 +9,7 @@ import math
 import numpy as np
 import pytest
 
+from focalcal import metrics
 from focalcal.errors import InputError, InputWarning
 from focalcal.metrics import METRICS, compare, comparison, nll
 from focalcal.predictions import Predictions
@@ -129,3 +130,19 @@ def test_texts_are_looked_up_once(rng):
         texts = compare(names[y], p, q, resamples=20)
     numbers = compare(y, p, q, resamples=20)
     assert texts["classwise_ece"] == numbers["classwise_ece"]
+
+
+@pytest.mark.parametrize("shape", [(300,), (300, 1)])
+def test_one_column_and_two_are_compared_by_one_brier_score(rng, shape):
+    """Without it, the file with two columns would have twice the Brier score."""
+    p = rng.uniform(size=300)
+    y = (rng.random(300) < p).astype(int)
+    one, two = p.reshape(shape), np.column_stack([1 - p, p])
+    for first, second in ((one, two), (two, one)):
+        found = metrics.compare(y, first, second, resamples=20)
+        for name, difference in found.metrics.items():
+            assert difference.difference.value == pytest.approx(0, abs=1e-12), name
+        assert found["brier"].first == pytest.approx(metrics.brier(y, p))
+    z = np.log(two)
+    as_logits = Predictions(logits=z, labels=y), Predictions(probs=one, labels=y)
+    assert metrics.compare(None, *as_logits, resamples=20)["brier"].better == ""

@@ -242,3 +242,16 @@ def test_zeros_need_no_floor(rng, tmp_path):
     assert one.split["nll"].removed == 0
     assert np.isfinite(one["temperature"].evaluation["nll"].value)
     assert (tmp_path / "report.html").stat().st_size > 0
+
+
+def test_one_column_has_the_brier_score_of_evaluate(rng):
+    p = rng.uniform(0.02, 0.98, size=(2, 400))
+    y = (rng.random(p.shape) < p).astype(int)
+    val, test = (Predictions(probs=a, labels=b) for a, b in zip(p, y))
+    settings = Settings(methods=("identity", "temperature"), resamples=10)
+    one = report([Model("m", val, test)], settings).models[0]
+    expected = metrics.brier(y[1], p[1])
+    assert one.before.evaluation["brier"].value == pytest.approx(expected)
+    assert one.split["brier"].value == pytest.approx(expected)
+    split = calibrators.improvement(np.log(p[1] / (1 - p[1])), y[1], calibrators.Identity())
+    assert split["brier"].value == pytest.approx(expected)

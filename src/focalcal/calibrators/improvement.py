@@ -31,7 +31,7 @@ class Improvement:
 def improvement(
     logits: Any, y: Any, calibrator: Calibrator, folds: int = 5
 ) -> dict[str, Improvement]:
-    """The split of "nll" and "brier" of logits (N, K) with labels y (N,).
+    """The split of "nll" and "brier" of logits (N, K), or (N,) of class 1, with labels y (N,).
 
     Every sample is recalibrated by a fit without its fold, so that the calibrator cannot remove
     what it has only memorised. The better the calibrator, the closer `removed` is to the whole
@@ -54,7 +54,8 @@ def improvement(
     rows = np.concatenate([part[0] for part in parts])
     sizes = np.concatenate([part[1] for part in parts])
     before, after = (np.concatenate(found) for found in zip(*(part[2] for part in parts)))
-    return loss_split(labels[rows], before, after, sizes)
+    found = loss_split(labels[rows], before, after, sizes)
+    return found if np.ndim(logits) == 2 and np.shape(logits)[1] > 1 else counted_once(found)
 
 
 def loss_split(
@@ -63,6 +64,12 @@ def loss_split(
     """The split of "nll" and "brier" by log p (N, K) before and after; sizes: weights (N,)."""
     losses = [_losses(log_p, labels) for log_p in (before, after)]
     return {name: _split(losses[0][name], losses[1][name], sizes) for name in losses[0]}
+
+
+def counted_once(split: dict[str, Improvement]) -> dict[str, Improvement]:
+    """The split where the Brier score counts class 1 of two only, as for one column."""
+    halves = {name: value / 2 for name, value in dataclasses.asdict(split["brier"]).items()}
+    return split | {"brier": Improvement(**halves)}
 
 
 def _losses(log_p: np.ndarray, labels: np.ndarray) -> dict[str, np.ndarray]:

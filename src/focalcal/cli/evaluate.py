@@ -83,13 +83,17 @@ def evaluate(
 
 def _split(predictions: Predictions, method: str) -> dict[str, Improvement]:
     from focalcal import calibrators
+    from focalcal.calibrators.improvement import counted_once
 
     if predictions.task == "multilabel":
         raise InputError("expected one label per sample with --recalibrate, got a multi-label file")
     calibrator = calibrators.make(method)
     with terminal.working("cross-fitting"):
         logits = predictions.as_logits(zeros=True)
-        return calibrators.improvement(logits, predictions.labels, calibrator)
+        found = calibrators.improvement(logits, predictions.labels, calibrator)
+    # Logarithms of one column of probabilities are two columns.
+    twice = predictions.one_column and predictions.logits is None
+    return counted_once(found) if twice else found
 
 
 def show(result: Evaluation, title: str) -> None:

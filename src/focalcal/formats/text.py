@@ -148,11 +148,19 @@ def write_jsonl(path: Path, table: Table, metadata: dict[str, Any]) -> None:
         column = plain(values).tolist()
         if classes and np.ndim(values) == 2 and len(classes) == np.shape(values)[1]:
             column = [dict(zip(classes, row)) for row in column]
+        if np.ndim(values) == 1:
+            name = _one_column(name, classes)
         columns[name] = column
     with _opened(path, "w") as f:
         for row in zip(*columns.values()):
             record = dict(zip(columns, row))
             f.write(json.dumps(record, ensure_ascii=False, default=str) + "\n")
+
+
+def _one_column(name: str, classes: Sequence[str] | None) -> str:
+    """The name of a single column, which says what class 1 of two is called."""
+    named = classes and len(classes) == 2 and name in ("logits", "probs")
+    return f"{name}_{classes[1]}" if named else name
 
 
 def _wide(table: Table, classes: Sequence[str] | None) -> tuple[list[str], list[np.ndarray]]:
@@ -163,8 +171,8 @@ def _wide(table: Table, classes: Sequence[str] | None) -> tuple[list[str], list[
     columns: list[np.ndarray] = []
     for name, values in table.items():
         values = plain(values)
-        if values.ndim == 1 or values.shape[1] == 1:  # class 1 of two
-            names.append(name)
+        if values.ndim == 1 or values.shape[1] == 1:
+            names.append(_one_column(name, classes))
             columns.append(values.reshape(-1))
             continue
         width = values.shape[1]

@@ -96,6 +96,8 @@ def compare(
             "expected the same samples in the same order, got different labels; give files with "
             "ids, or sort them alike"
         )
+    if any(v.ndim == 1 or v.shape[1] == 1 for _, given in pair for v in given.values()):
+        pair = [(y, _one_column(given)) for y, given in pair]
     settings = {"bins": bins, "threshold": threshold}
     a, b = (Sample.read(y, needs=EVERYTHING, **v, **settings) for y, v in pair)
     one, other = a.stats(), b.stats()
@@ -112,6 +114,14 @@ def compare(
         estimate, p = _tested(y - x, spread.get(name), level, a.n, jackknife=not m.resampled)
         found[name] = Difference(x, y, estimate, p, _better(m.better, y - x, p <= 1 - level))
     return Comparison(a.n, found, level, resamples, seed)
+
+
+def _one_column(given: dict[str, Any]) -> dict[str, Any]:
+    """Values of two classes as those of class 1, so that both Brier scores count the same."""
+    ((name, values),) = given.items()
+    if values.ndim == 1 or values.shape[1] != 2:
+        return given
+    return {name: values[:, 1] - values[:, 0] if name == "logits" else values[:, 1]}
 
 
 def _tested(

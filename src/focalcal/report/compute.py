@@ -16,11 +16,11 @@ from focalcal._arrays import to_numpy, two_columns
 from focalcal.calibrators import Calibrator, Improvement, persistence
 from focalcal.calibrators.auto import held_out_losses, mean_and_error
 from focalcal.calibrators.base import FitData
-from focalcal.calibrators.improvement import loss_split
+from focalcal.calibrators.improvement import counted_once, loss_split
 from focalcal.errors import FitWarning, InputError
 from focalcal.metrics import RiskCoverage, SlicedEvaluation
 from focalcal.metrics.proportion import share_interval
-from focalcal.predictions import Predictions
+from focalcal.predictions import Predictions, like_given
 from focalcal.provenance import provenance
 from focalcal.report import sentences
 from focalcal.report.data import (
@@ -154,7 +154,7 @@ def _model_report(
     results, fitted = {}, {}
     for i, method in enumerate(methods):
         progress(0.3 + 0.6 * i / len(methods))
-        result, fitted[method] = _measure(method, z, y, z_test, labels, settings)
+        result, fitted[method] = _measure(method, z, y, z_test, test, settings)
         results[method] = dataclasses.replace(result, validation_nll=scores.get(method))
 
     progress(0.9)
@@ -173,7 +173,7 @@ def _model_report(
         folds=settings.folds,
         before=_view(results["identity"], labels, before),
         after=_view(results[chosen], labels, after),
-        split=_split(labels, before, after),
+        split=_split(labels, before, after, test.one_column),
         landscape=landscape(z, y, settings.bins, fitted.get("focal-temperature")),
         wrong=_wrong_samples(labels, before, after, class_names),
         calibrator=persistence.to_dict(fitted[chosen]),
@@ -181,7 +181,7 @@ def _model_report(
             decisions.choose(confidence, wrong, "target_accuracy", value, settings.level)
             for value in TARGETS
         ),
-        slices=_slices(test, labels, after, settings),
+        slices=_slices(test, labels, like_given(after, test), settings),
         verdict="",
         warnings=_warnings(model),
     )
@@ -223,7 +223,7 @@ def _choose(
 
 
 def _measure(
-    method: str, z: Any, y: Any, z_test: Any, labels: np.ndarray, settings: Settings
+    method: str, z: Any, y: Any, z_test: Any, test: Predictions, settings: Settings
 ) -> tuple[MethodResult, Calibrator]:
     calibrator = calibrators.make(method)
     started = time.perf_counter()
@@ -232,23 +232,26 @@ def _measure(
         warnings.simplefilter("ignore", FitWarning)
         calibrator.fit(z, y)
     seconds = time.perf_counter() - started
-    probs = to_numpy(calibrator.predict_proba(z_test))
+    probs = like_given(to_numpy(calibrator.predict_proba(z_test)), test)
     result = MethodResult(
         method=method,
         summary=calibrator.summary,
         preserves_accuracy=calibrator.preserves_accuracy,
         parameters=_parameters(calibrator),
         validation_nll=None,
-        evaluation=metrics.evaluate(labels, probs, **settings.measuring),
+        evaluation=metrics.evaluate(to_numpy(test.labels), probs, **settings.measuring),
         seconds=seconds,
         notes=calibrator.diagnostics_.warnings,
     )
     return result, calibrator
 
 
-def _split(labels: np.ndarray, before: np.ndarray, after: np.ndarray) -> dict[str, Improvement]:
+def _split(
+    labels: np.ndarray, before: np.ndarray, after: np.ndarray, one_column: bool
+) -> dict[str, Improvement]:
     with np.errstate(divide="ignore", invalid="ignore"):  # a probability of zero has no finite NLL
-        return loss_split(labels, np.log(before), np.log(after), np.ones(len(labels)))
+        found = loss_split(labels, np.log(before), np.log(after), np.ones(len(labels)))
+    return counted_once(found) if one_column else found
 
 
 def _parameters(calibrator: Calibrator) -> dict[str, float]:
@@ -329,6 +332,7 @@ def _differences(
     """Each model after calibration against the one of lowest NLL, on the same samples."""
     best = min(range(len(done)), key=lambda i: done[i].after.evaluation["nll"].value)
     labels = [to_numpy(model.test.labels) for model in models]
+    outputs = [like_given(probs, model.test) for probs, model in zip(outputs, models)]
     return tuple(
         ModelDifference(
             first=done[i].name,

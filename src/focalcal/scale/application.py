@@ -14,6 +14,7 @@ from focalcal.files import atomic_path, output_paths
 from focalcal.formats.arrow import numpy_to_column, pyarrow_module
 from focalcal.formats.roles import not_overwritten
 from focalcal.formats.text import METADATA
+from focalcal.predictions import like_given
 from focalcal.scale.engines import Engine, Progress, StreamEngine
 from focalcal.scale.fitting import add
 from focalcal.scale.source import Partition, Source, open_parquet
@@ -95,5 +96,5 @@ def _calibrated(table: Any, partition: Partition, calibrator: Calibrator, floor:
         if partition.columns.by_name:
             metadata["labels"] = "names"
     schema = {**(table.schema.metadata or {}), METADATA: json.dumps(metadata)}
-    table = table.add_column(place, "probs", numpy_to_column(probs))
+    table = table.add_column(place, "probs", numpy_to_column(like_given(probs, predictions)))
     return table.replace_schema_metadata(schema)

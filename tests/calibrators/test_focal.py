@@ -152,7 +152,7 @@ def test_search_on_tensors_equals_numpy(calibrated_data, objective):
     scores.logits = torch.as_tensor(2 * z)
     b = grid_search(scores, (-0.5, 1.0), temperatures)
     assert (a.gamma, a.temperature) == (b.gamma, b.temperature)
-    assert a.after == pytest.approx(b.after, abs=1e-12)
+    assert a.error == pytest.approx(b.error, abs=1e-12)
 
 
 @pytest.mark.filterwarnings("ignore:.*end of the searched range")
@@ -341,7 +341,7 @@ def test_no_saturated_point_of_the_grid_is_pruned(seed):
     errors = scores.exact(pairs)
     best = grid_search(scores, gammas, temperatures)
     assert (best.gamma, best.temperature) == pairs[int(np.argmin(errors))]
-    assert best.after == errors.min()
+    assert best.error == errors.min()
 
 
 @pytest.mark.filterwarnings("ignore::focalcal.errors.FitWarning")

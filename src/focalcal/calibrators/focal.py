@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from focalcal._arrays import Array, log_softmax
+from focalcal._arrays import Array
 from focalcal._checks import check_gamma
 from focalcal.calibrators._focal_nll import NllScores, focal_sums, gradient_search
 from focalcal.calibrators._newton import fit_inverse_temperature
@@ -159,10 +159,7 @@ class FocalTemperatureScaling(Calibrator):
         grid = self._grid()
         find = grid_search if search == "grid" else line_search
         outcome = self._keep(find(scores, **grid), grid)
-        if self.objective != "nll":
-            outcome["before"] = scores.measured(log_softmax)
-            outcome["after"] = scores.measured(self._log_proba)
-        return outcome
+        return outcome if self.objective == "nll" else outcome | scores.measured(self._log_proba)
 
     def _search(self) -> str:
         return self.search or ("gradient" if self.objective == "nll" else "grid")

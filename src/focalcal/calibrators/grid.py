@@ -26,7 +26,7 @@ from scipy.interpolate import make_interp_spline
 from scipy.special import expit
 
 from focalcal import bins as _bins
-from focalcal._arrays import Array, is_torch, like, namespace, to_numpy
+from focalcal._arrays import Array, is_torch, like, log_softmax, namespace, to_numpy
 from focalcal._blocks import map_blocks, map_rows
 from focalcal.calibrators.base import FitData
 
@@ -141,12 +141,11 @@ class GridLine:
 
 @dataclasses.dataclass(frozen=True)
 class Best:
-    """The best point of a search, the error at γ = 0, T = 1, and how many points were compared."""
+    """The best point of a search, its error, and how many points were compared."""
 
     gamma: float
     temperature: float
-    before: float
-    after: float
+    error: float
     points: int
 
     def outcome(self, objective: str, **searched: np.ndarray) -> dict[str, Any]:
@@ -161,8 +160,6 @@ class Best:
                 )
         return {
             "objective": objective,
-            "before": self.before,
-            "after": self.after,
             "iterations": self.points,
             "at_edge": bool(warnings),
             "warnings": tuple(warnings),
@@ -184,9 +181,9 @@ class TopScores:
 
     def best(self, pairs: list[Pair], points: int) -> Best:
         """The first of the best pairs, evaluated exactly."""
-        errors = self.exact([*pairs, (0.0, 1.0)])
-        i = int(np.argmin(errors[:-1]))
-        return Best(*pairs[i], before=float(errors[-1]), after=float(errors[i]), points=points)
+        errors = self.exact(pairs)
+        i = int(np.argmin(errors))
+        return Best(*pairs[i], error=float(errors[i]), points=points)
 
     def exact(self, pairs: list[Pair]) -> np.ndarray:
         """The calibration error at each pair, from float64 confidences."""
@@ -198,14 +195,17 @@ class TopScores:
             errors += [self._error(expit(row)) for row in odds]
         return np.array(errors)
 
-    def measured(self, log_proba: Callable[[Array], Array]) -> float:
-        """The calibration error of a map's probabilities, as a metric sees them."""
+    def measured(self, log_proba: Callable[[Array], Array]) -> dict[str, float]:
+        """The error "before" and "after" a map, of the probabilities that a metric sees."""
         xp = namespace(self.logits)
 
-        def block(rows: slice) -> np.ndarray:
-            return to_numpy(xp.max(xp.exp(log_proba(self.logits[rows])), axis=1))
+        def error(log_proba: Callable[[Array], Array]) -> float:
+            def block(rows: slice) -> np.ndarray:
+                return to_numpy(xp.max(xp.exp(log_proba(self.logits[rows])), axis=1))
 
-        return self._error(np.concatenate(map_rows(block, self.logits)))
+            return self._error(np.concatenate(map_rows(block, self.logits)))
+
+        return {"before": error(log_softmax), "after": error(log_proba)}
 
     def _error(self, confidence: np.ndarray) -> float:
         if self.objective == "ece":

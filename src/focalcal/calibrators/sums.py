@@ -97,7 +97,7 @@ def first_sums(logits: np.ndarray, labels: np.ndarray, **settings: Any) -> np.nd
 def sums_grid(
     data: SampledData, objective: str, bins: int, gammas: np.ndarray, temperatures: np.ndarray
 ) -> tuple[Best, dict[str, Any]]:
-    """The best of gammas × temperatures by ECE, and "n_per_class" for `Diagnostics`.
+    """The best of gammas × temperatures by ECE, and errors and class counts for `Diagnostics`.
 
     Fixed bins are exact, in one pass for each POINTS_PER_PASS points. Equal-mass errors come from a
     histogram of about 2,000 cells per point: the chosen point's error is within twice the largest
@@ -118,8 +118,9 @@ def sums_grid(
             b = b if fixed else Ordered.of_cells(b).equal_mass(bins)
             errors.append(float(_bins.mean_gap(b)))
     best = int(np.argmin(errors[:-1]))
-    found = Best(*pairs[best], before=errors[-1], after=errors[best], points=len(pairs))
-    return found, {"converged": True, "n_per_class": tuple(counts.astype(int).tolist())}
+    first: dict[str, Any] = {"before": errors[-1], "after": errors[best]}
+    first["n_per_class"] = tuple(counts.astype(int).tolist())
+    return Best(*pairs[best], error=errors[best], points=len(pairs)), first
 
 
 def histograms(

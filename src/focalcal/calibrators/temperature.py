@@ -73,11 +73,8 @@ class TemperatureScaling(Calibrator):
         scores = TopScores(data, self.objective, self.bins)
         found = grid_search(scores, (0.0,), temperatures)
         self.temperature_ = found.temperature
-        return {
-            **found.outcome(self.objective, temperatures=temperatures),
-            "before": scores.measured(log_softmax),
-            "after": scores.measured(self._log_proba),
-        }
+        outcome = found.outcome(self.objective, temperatures=temperatures)
+        return outcome | scores.measured(self._log_proba)
 
     def _fit_sums(self, data: SampledData) -> dict[str, Any]:
         if self.objective == "nll":

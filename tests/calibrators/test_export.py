@@ -207,7 +207,7 @@ def test_log1p_and_expm1_keep_all_digits(tmp_path):
 def test_branches_on_traced_values_are_errors():
     x = Graph().input("x", np.ones(3))
     with pytest.raises(FocalcalError, match="Python branch on a traced value"):
-        bool(np.any(x > 0))
+        bool(x[0] > 0)
     with pytest.raises(FocalcalError, match="expected integers, slices or None"):
         x[x > 0]
     with pytest.raises(FocalcalError, match="expected a function that ONNX export knows, got sort"):

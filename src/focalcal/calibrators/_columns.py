@@ -13,7 +13,7 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from focalcal._arrays import Array, like, log_softmax, logsumexp, namespace, to_numpy
+from focalcal._arrays import Array, like, log_softmax, logsumexp, namespace
 from focalcal._blocks import map_blocks
 from focalcal.calibrators.base import Calibrator, FitData
 from focalcal.errors import InputError
@@ -97,12 +97,7 @@ class ColumnCalibrator(Calibrator):
         return self.n_classes_ if self.mode == "ovr" and self.n_classes_ > 2 else 1
 
     def _fit(self, data: FitData) -> dict[str, Any]:
-        logits, labels, weights = data.numpy()
-        if data.weights is not None:
-            # Not scaled to mean 1: floors and smoothing count samples, and weight 2 is two samples.
-            weights = to_numpy(data.weights).astype(np.float64)
-            used = weights > 0
-            logits, labels, weights = logits[used], labels[used], weights[used]
+        logits, labels, weights = data.counted()  # floors and smoothing count samples
         scores = self._scores(logits)
         if self.mode == "top-label":
             hits = (labels == np.argmax(logits, axis=1))[:, None]

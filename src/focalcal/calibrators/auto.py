@@ -13,7 +13,7 @@ import numpy as np
 
 from focalcal._arrays import Array, like, log_softmax, namespace
 from focalcal.calibrators._folds import fold_shares
-from focalcal.calibrators.base import Calibrator, FitData
+from focalcal.calibrators.base import Calibrator, FitData, combined
 from focalcal.errors import FitWarning, InputError
 
 SMALLEST = 0.05
@@ -162,12 +162,9 @@ class AutoCalibrator(Calibrator):
     def _fit(self, data: FitData) -> dict[str, Any]:
         from focalcal.calibrators import make
 
-        logits, labels, weights = data.numpy()
-        if data.weights is not None:
-            weights = np.asarray(weights * float(data.weights.sum()) / data.n)
-        names = list(self.candidates or default_candidates(float(weights.sum()), data.n_classes))
-        used = weights > 0
-        kept = FitData(logits[used], labels[used], weights[used])
+        kept = FitData(*data.counted())
+        n = float(np.sum(kept.weights))
+        names = list(self.candidates or default_candidates(n, data.n_classes))
         losses, sizes = held_out_losses([make(name) for name in names], kept, self.folds)
         self.scores_ = {name: mean_and_error(loss, sizes) for name, loss in zip(names, losses)}
         shares = average_weights(losses, sizes)
@@ -176,15 +173,10 @@ class AutoCalibrator(Calibrator):
             shares = np.eye(len(names))[0]
         self._fit_parts(names, shares, data)
         found = {name: part.diagnostics_ for name, part in self.parts_.items()}
-        notes = [f"{name}: {note}" for name, one in found.items() for note in one.warnings]
+        outcome = {**combined(found), "at_edge": found[self.method_].at_edge}
         if len(names) == 1 and self.candidates is None:
-            notes.append("too few samples to choose from; nothing is calibrated")
-        return {
-            "iterations": max(one.iterations for one in found.values()),
-            "converged": all(one.converged for one in found.values()),
-            "at_edge": found[self.method_].at_edge,
-            "warnings": tuple(notes),
-        }
+            outcome["warnings"] += ("too few samples to choose from; nothing is calibrated",)
+        return outcome
 
     def _fit_parts(self, names: list[str], shares: np.ndarray, data: FitData) -> None:
         from focalcal.calibrators import make

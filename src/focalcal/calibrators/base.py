@@ -49,6 +49,16 @@ class Diagnostics:
     warnings: tuple[str, ...] = ()
 
 
+def combined(found: dict[str, Diagnostics]) -> dict[str, Any]:
+    """Fields for the `Diagnostics` of a calibrator that is made of others, by their names."""
+    return {
+        "iterations": max(d.iterations for d in found.values()),
+        "converged": all(d.converged for d in found.values()),
+        "at_edge": any(d.at_edge for d in found.values()),
+        "warnings": tuple(f"{name}: {note}" for name, d in found.items() for note in d.warnings),
+    }
+
+
 @dataclasses.dataclass(frozen=True)
 class FitData:
     """Validated fitting data: logits (N, K) with K ≥ 2, labels (N,), weights (N,) or None.
@@ -76,6 +86,15 @@ class FitData:
             return logits, labels, np.ones(self.n)
         weights = to_numpy(self.weights).astype(np.float64)
         return logits, labels, weights * (self.n / weights.sum())
+
+    def counted(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """As `numpy`, but weight 2 is two samples, and samples of weight 0 are left out."""
+        logits, labels, weights = self.numpy()
+        if self.weights is None:
+            return logits, labels, weights
+        weights = to_numpy(self.weights).astype(np.float64)
+        used = weights > 0
+        return logits[used], labels[used], weights[used]
 
     def counts(self) -> tuple[int, ...]:
         labels = to_numpy(self.labels).astype(np.int64)
@@ -318,12 +337,9 @@ class Calibrator(BaseEstimator):
             objective=parts[0].objective,
             before=float(np.mean([d.before for d in parts])),
             after=float(np.mean([d.after for d in parts])),
-            iterations=max(d.iterations for d in parts),
-            converged=all(d.converged for d in parts),
-            at_edge=any(d.at_edge for d in parts),
             n=parts[0].n,
             n_per_class=tuple(d.n_per_class[1] for d in parts),
-            warnings=tuple(f"label {j}: {w}" for j, d in enumerate(parts) for w in d.warnings),
+            **combined({f"label {j}": d for j, d in enumerate(parts)}),
         )
         return self
 

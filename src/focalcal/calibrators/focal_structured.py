@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from focalcal._arrays import Array, like, logsumexp, namespace, to_numpy
+from focalcal._arrays import Array, like, logsumexp, namespace
 from focalcal.calibrators._columns import replace_top, top_log_odds
 from focalcal.calibrators._focal_affine import GAMMA_BOUNDS, FocalAffine, gamma_of, scale_of
 from focalcal.calibrators._folds import fold_shares
@@ -75,12 +75,7 @@ class FocalStructuredScaling(Calibrator):
             raise InputError(f"expected matrix 'auto', True or False, got {self.matrix!r}")
 
     def _fit(self, data: FitData) -> dict[str, Any]:
-        logits, labels, weights = data.numpy()
-        if data.weights is not None:
-            # Not of mean 1: weight 2 is two samples, and so says how far to shrink.
-            weights = to_numpy(data.weights).astype(np.float64)
-            used = weights > 0
-            logits, labels, weights = logits[used], labels[used], weights[used]
+        logits, labels, weights = data.counted()  # the number of samples says how far to shrink
         n, k = logits.shape
         plain = fit_inverse_temperature(logits, labels, weights)
         beta = 1.0 if plain.kind == "separable" else plain.beta

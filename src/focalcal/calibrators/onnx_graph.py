@@ -96,7 +96,7 @@ class OnnxArray(NDArrayOperatorsMixin):
             if k is None:
                 x = _expand_dims(x, axis)
             elif isinstance(k, (int, np.integer)):
-                x = _take(x, np.int64(k), axis)
+                x = record("Gather", np.take(x.value, k, axis), [x, np.int64(k)], axis=axis)
                 continue
             elif isinstance(k, slice) and k.step is None:
                 if k != slice(None):
@@ -166,11 +166,6 @@ def _reduction(function: Any, op: str) -> Any:
     return reduced
 
 
-def _any(x: OnnxArray, axis: Any = None, **options: Any) -> OnnxArray:
-    count: Any = np.sum(np.astype(x, np.int64), axis=axis, **options)
-    return count > 0
-
-
 def _argmax(x: OnnxArray, axis: int, *, keepdims: bool = False) -> OnnxArray:
     result = np.argmax(x.value, axis=axis, keepdims=keepdims)
     return record("ArgMax", result, [x], axis=axis, keepdims=int(keepdims))
@@ -204,10 +199,6 @@ def _concat(arrays: Any, axis: int = 0) -> OnnxArray:
 
 def _stack(arrays: Any, axis: int = 0) -> OnnxArray:
     return np.concat([np.expand_dims(x, axis) for x in arrays], axis=axis)
-
-
-def _take(x: Any, indices: Any, axis: int = 0) -> OnnxArray:
-    return record("Gather", np.take(_value(x), _value(indices), axis), [x, indices], axis=axis)
 
 
 def _take_along_axis(x: Any, indices: Any, axis: int = -1) -> OnnxArray:
@@ -255,7 +246,6 @@ FUNCTIONS = {
     np.sum: _reduction(np.sum, "ReduceSum"),
     np.mean: _reduction(np.mean, "ReduceMean"),
     np.max: _reduction(np.max, "ReduceMax"),
-    np.any: _any,
     np.argmax: _argmax,
     np.astype: _astype,
     np.where: _where,

@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from focalcal._arrays import Array, like, log_softmax, namespace, to_numpy
-from focalcal.calibrators.base import Calibrator, FitData
+from focalcal.calibrators.base import Calibrator, FitData, combined
 from focalcal.errors import FitWarning, InputError
 
 Prior = float | Sequence[float] | None
@@ -124,13 +124,7 @@ class PriorCorrection(Calibrator):
             inner = make(self.calibrator).fit(data.logits, data.labels, data.weights)
         _, labels, weights = data.numpy()
         self._correct(inner, np.bincount(labels, weights, minlength=data.n_classes))
-        found = inner.diagnostics_
-        return {
-            "iterations": found.iterations,
-            "converged": found.converged,
-            "at_edge": found.at_edge,
-            "warnings": tuple(f"{inner.method}: {note}" for note in found.warnings),
-        }
+        return combined({inner.method: inner.diagnostics_})
 
     def _correct(self, calibrator: Calibrator, counts: np.ndarray) -> None:
         """Set the calibrator and both priors; label counts (K,) are the default train prior."""

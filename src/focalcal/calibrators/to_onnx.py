@@ -6,7 +6,6 @@ and compared with NumPy before it gets its name, so a file that exists is a file
 
 from __future__ import annotations
 
-import copy
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -108,8 +107,6 @@ def attach_to_onnx(
     onnx = _import_onnx()
     try:
         network = onnx.load(str(model_path))
-    except (FileNotFoundError, IsADirectoryError) as error:
-        raise FileFormatError(f"expected an ONNX file at {model_path}: {error}") from error
     except Exception as error:  # protobuf raises its own DecodeError
         raise FileFormatError(f"expected an ONNX file at {model_path}, got: {error}") from error
     logits = _logits_output(network, output)
@@ -201,7 +198,7 @@ def _opset(network: ModelProto) -> int:
 
 def _at_opset(network: ModelProto, opset: int) -> ModelProto:
     if _opset(network) >= opset:
-        return copy.copy(network)
+        return network
     onnx = _import_onnx()
     try:
         return onnx.version_converter.convert_version(network, opset)

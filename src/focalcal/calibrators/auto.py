@@ -22,7 +22,7 @@ PRIOR_SAMPLES = 5.0
 """Equal weights count as much as so many samples."""
 TOLERANCE = 2.0
 """Standard errors by which an average must be better than the first candidate alone,"""
-RISK = 0.03
+RISK = 0.05
 """unless it may be better by this much: then too few samples are no reason to keep the first."""
 ROUNDS = 500
 LARGEST = -math.log(1e-12)
@@ -53,7 +53,7 @@ class AutoCalibrator(Calibrator):
     fold. The weights minimise the NLL of the averaged predictions (convex); candidates with less
     than 5 % are left out, and those that stay are fitted to all the data. No other data are seen.
     The first candidate alone, by default the identity, is kept where the average gains less than
-    two standard errors over it and cannot well gain more than 0.03, so that calibration rarely does
+    two standard errors over it and cannot well gain more than 0.05, so that calibration rarely does
     harm. If there are probabilities of zero the average is always taken: no label having had one so
     far does not make them safe. Few samples allow few candidates: under 20 only the identity, under
     30 also temperature scaling.

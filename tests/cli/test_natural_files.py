@@ -146,7 +146,7 @@ def test_binary_file_with_one_probability(tmp_path):
         write_csv(tmp_path / file, rows)
     options = ("--classes", "ham,spam")
     calibrated = through(tmp_path, tmp_path / "val.csv", tmp_path / "test.csv", *options)
-    assert list(read_csv(calibrated)[0]) == ["probs_ham", "probs_spam", "y"]
+    assert list(read_csv(calibrated)[0]) == ["probs_spam", "y"]
     assert class_names_of(tmp_path)[0] == ["ham", "spam"]
 
 

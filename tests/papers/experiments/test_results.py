@@ -558,3 +558,12 @@ def test_command_line(store_path, tmp_path):
     wrong = cli.invoke(app, ["reproduce", "ie/tabel1", *out])
     assert wrong.exit_code != 0
     assert cli.invoke(app, ["reproduce", *out]).exit_code != 0
+
+
+def test_reliability_is_shown_before_and_after_scaling(store_path):
+    run = _pretend(Run.from_folder(_folders(store_path)[0]), loss="ce")
+    found = EXPERIMENTS["ie/fig5"].analyse(Material("stored", (run,)))
+    assert [panel.title for panel in found.panels] == ["ce, before", "ce, after T"]
+    before, after = (panel.bins for panel in found.panels)
+    assert before.total == after.total == run.test.n
+    assert before.correct_sums.sum() == after.correct_sums.sum()

@@ -3,8 +3,6 @@
 from focalcal_papers.data.corruption import CORRUPTIONS, corrupt
 from focalcal_papers.data.registry import DATASETS, dataset_settings, load, needs_folder
 from focalcal_papers.data.splits import (
-    CIFAR_MEAN,
-    CIFAR_STD,
     IMAGENET_MEAN,
     IMAGENET_STD,
     Batch,
@@ -14,11 +12,8 @@ from focalcal_papers.data.splits import (
     normalise,
 )
 from focalcal_papers.data.text import Vocabulary, WordVectors, read_word_vectors, tokenize
-from focalcal_papers.data.trees import TreeBatch, Trees
 
 __all__ = [
-    "CIFAR_MEAN",
-    "CIFAR_STD",
     "CORRUPTIONS",
     "DATASETS",
     "IMAGENET_MEAN",
@@ -26,8 +21,6 @@ __all__ = [
     "Batch",
     "DataSplits",
     "Split",
-    "TreeBatch",
-    "Trees",
     "Vocabulary",
     "WordVectors",
     "corrupt",

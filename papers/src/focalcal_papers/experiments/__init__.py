@@ -7,7 +7,6 @@
 from focalcal_papers.experiments import (
     cpe,
     fts,
-    fts_every,
     fts_next,
     fts_open,
     geo,
@@ -16,7 +15,7 @@ from focalcal_papers.experiments import (
     ie_figures,
     ie_recipe,
 )
-from focalcal_papers.experiments.base import SCALES, Analysis, Experiment, Finding, Material, Result
+from focalcal_papers.experiments.base import SCALES, Experiment, Finding, Material, Result
 from focalcal_papers.experiments.document import refresh, reproduction_document
 from focalcal_papers.experiments.runner import reproduce
 from focalcal_papers.experiments.runs import Run
@@ -27,7 +26,6 @@ EXPERIMENTS: dict[str, Experiment] = {
     **ie_recipe.EXPERIMENTS,
     **ie_figures.EXPERIMENTS,
     **fts.EXPERIMENTS,
-    **fts_every.EXPERIMENTS,
     **fts_open.EXPERIMENTS,
     **fts_next.EXPERIMENTS,
     **cpe.EXPERIMENTS,
@@ -39,8 +37,6 @@ EXPERIMENTS: dict[str, Experiment] = {
 __all__ = [
     "EXPERIMENTS",
     "SCALES",
-    "Analysis",
-    "Experiment",
     "Finding",
     "Material",
     "Result",

@@ -13,7 +13,7 @@ import numpy as np
 
 from focalcal.maps import focal_log_map
 from focalcal.metrics import ece
-from focalcal_papers.experiments import fts_every
+from focalcal_papers.experiments import fts_next
 from focalcal_papers.experiments.base import STORED, Finding, mean_and_spread
 from focalcal_papers.experiments.geo import rank_correlation
 from focalcal_papers.experiments.ie_grid import by_setting, known, printed_cells
@@ -219,8 +219,8 @@ def _focal_temperature(runs: Sequence[Run], store: Store) -> Claim:
     says = "focal temperature scaling calibrates better than temperature scaling"
     if result is None:
         return Claim("FTS", says, NOT_RUN, "No stored network with its predictions.")
-    means = fts_every.stored_means(result)
-    ece, cost = fts_every.lower_than_temperature(means)[0]
+    means = fts_next.stored_means(result)
+    ece, cost = fts_next.lower_than_temperature(means)[0]
     n = len(means)
     return Claim(
         "FTS",
@@ -229,7 +229,7 @@ def _focal_temperature(runs: Sequence[Run], store: Store) -> Claim:
         result.conclusion,
         f"it is judged over many networks: its equal-mass ECE is lower for {ece} and its "
         f"log-loss for {cost} of {n} settings, and single networks go either way",
-        fts_every.panels(means),
+        fts_next.panels(means),
     )
 
 

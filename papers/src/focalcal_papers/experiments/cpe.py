@@ -8,6 +8,7 @@ from scipy.special import log_softmax
 
 from focalcal.calibrators import TemperatureScaling
 from focalcal.errors import InputError
+from focalcal.figures import reliability_panel
 from focalcal.maps import focal_map, inverse_focal_map
 from focalcal_papers.experiments import published
 from focalcal_papers.experiments.base import Analysis, Experiments, Finding, Material
@@ -112,7 +113,9 @@ def _psi_trained(material: Material) -> Analysis:
         )
         cells = [f"{100 * e['ece'].value:.2f} / {e['nll'].value:.4f}" for e in found.values()]
         rows.append((net.name, *cells))
-        panels += figures.psi_trained({f"γ = {gamma:g}, {k}": found[k].reliability for k in found})
+        panels += [
+            reliability_panel(e.reliability, f"γ = {gamma:g}, {k}") for k, e in found.items()
+        ]
     if not findings:
         return Analysis.not_run("Ψ", "no run trained with focal loss of one γ")
     columns = (

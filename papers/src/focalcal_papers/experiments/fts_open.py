@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -31,36 +30,28 @@ ON_NETWORKS: dict[str, Any] = {
     "files": FILES,
 }
 """Analyses of any trained or published network."""
-UNITS = {"nll": ("NLL", 1), "ece": ("ECE %", 100), "adaptive_ece": ("equal-mass ECE %", 100)}
 
 
-@dataclass(frozen=True)
-class MethodScores:
-    """Test scores of a network by calibration method and metric."""
-
-    findings: list[Finding]
-    values: dict[tuple[str, str], float]
-
-    def cell(self, method: str, *metrics: str) -> str:
-        """NLL and an ECE in percent, as tables show them."""
-        shown = {1: "{:.4f}", 100: "{:.2f}"}
-        scaled = ((UNITS[m][1], self.values[method, m]) for m in metrics)
-        return " / ".join(shown[scale].format(scale * value) for scale, value in scaled)
-
-
-def method_scores(net: Network, methods: Iterable[str], *metrics: str) -> MethodScores:
-    """Fit each method on the calibration set and measure it on the test set."""
-    found = MethodScores([], {})
-    for method in methods:
-        calibrator = fitted(METHODS[method](), net.calibration)
-        probs = calibrator.predict_proba(net.test.as_logits())
-        scores = evaluated(net.test.labels, probs)
-        for metric in metrics:
-            e, (unit, scale) = scores[metric], UNITS[metric]
-            what = f"{unit}, {net.name}, {method}"
-            found.findings.append(Finding.of(what, e, scale=scale))
-            found.values[method, metric] = e.value
-    return found
+def compare_methods(
+    material: Material, methods: tuple[str, ...], ece: str, unit: str
+) -> tuple[Analysis, list[dict[str, tuple[float, float]]]]:
+    """Methods fitted on the calibration set, by test NLL and an ECE; the values by network too."""
+    findings, rows, values = [], [], []
+    for net in all_networks(material):
+        own = {}
+        # Matrices have a parameter for each pair of classes.
+        for method in (m for m in methods if net.test.n_classes <= 20 or "matrix" not in m):
+            calibrator = fitted(METHODS[method](), net.calibration)
+            probs = calibrator.predict_proba(net.test.as_logits())
+            scores = evaluated(net.test.labels, probs)
+            findings.append(Finding.of(f"NLL, {net.name}, {method}", scores["nll"]))
+            findings.append(Finding.percent(f"{unit}, {net.name}, {method}", scores[ece]))
+            own[method] = scores["nll"].value, scores[ece].value
+        shown = {m: f"{cost:.4f} / {100 * error:.2f}" for m, (cost, error) in own.items()}
+        rows.append((net.name, *(shown.get(m, "—") for m in methods)))
+        values.append(own)
+    table = Table(f"test NLL / {unit}", ("network", *methods), tuple(rows))
+    return Analysis(tuple(findings), "", tables=(table,) if rows else ()), values
 
 
 def smallest_slope(gamma: float) -> float:
@@ -99,16 +90,8 @@ def _bounds(material: Material) -> Analysis:
             values = np.array([s[at] for s in seen])
             curves.append(Curve(f"γ = {gamma:g}, {name}", np.log10(classes), values))
     text = (
-        "With h = q/g, ln(Ψ_i/Ψ_j)/ln(q_i/q_j), the 1/T of a pair of classes, is the mean of u = "
-        "d ln h/d ln q between q_j and q_i, whatever K. Above it is at most 1 + γ: u = 1 + "
-        "γq/(1−q) − γq r'/(1+γr) and r' ≥ 0 give u ≤ 1 + γ for q ≤ ½; if q_i > ½, q_j ≤ 1−q_i and "
-        "the mean is that over [1−q_i, q_i], which Prop. 3 (K = 2) keeps below 1 + γ, and that "
-        "over [q_j, 1−q_i], where u is at most that. Below it is at least the least u, under 1 "
-        "(.955, .910, .884 for γ = 1, 3, 5, at q = .047, .028, .021). Both ends are sharp for K ≥ "
-        "3: two classes that share all the mass come near 1 + γ, two close ones at that small "
-        "q near the least u. So for K > 2 the two temperatures of Prop. 3 widen to 1/(1+γ) and one "
-        "above 1: no useful single temperature, and the failure of Prop. 5 for many classes has "
-        "room. Sampled points, top two classes, all obey both bounds."
+        "For any K the 1/T of a pair of classes lies between the least slope of ln h, below 1, and "
+        "1 + γ (proof: open questions). Sampled points, top two classes, all obey both bounds."
     )
     panel = Curves("top two classes", "log₁₀ K", "ln(Ψ₁/Ψ₂)/ln(q₁/q₂)", tuple(curves))
     return Analysis(tuple(findings), text, (panel,))
@@ -196,20 +179,9 @@ def _line(material: Material) -> Analysis:
     columns = ("network", "T₀", "slope", "largest distance", "at γ = 0", "predicted")
     table = Table("T/T₀ against γ", columns, tuple(rows))
     panel = Curves("", "γ", "best T / T₀", tuple(curves))
-    text = WHY_A_LINE + _measured_slopes(every)
+    text = "T takes back what of Ψ^γ is proportional to ln p (see open questions)."
+    text += _measured_slopes(every)
     return Analysis(tuple(findings), text, (panel,), (table,) if rows else ())
-
-
-WHY_A_LINE = (
-    "Ψ^γ acts like a temperature 1/β(γ), β = 1 + γ − .386γ/(1 + .693γ) for two classes. The "
-    "composition Ψ^γ∘softmax(z/T) then scales logits by β(γ)/T; keeping that at the best "
-    "1/T₀ gives T = T₀·β(γ), which is nearly straight. For any K: to first order Ψ^γ adds "
-    "γ·a(p) to the logits, a(p) = −ln(1−p) + p ln p/(1−p), and T can take back what of it is "
-    "proportional to ln p. At a calibrated p the slope of T/T₀ at γ = 0 is therefore the least-"
-    "squares slope of a(p) on ln p under p, ΣCov_p(ln p, a)/ΣVar_p(ln p): .614 for two classes "
-    "near ½ (the rule above), near 1 for confident pairs, near 0 for mass spread over many "
-    "classes."
-)
 
 
 def _measured_slopes(every: list[_BestTemperatures]) -> str:
@@ -241,19 +213,11 @@ PAIR = ("focal-temperature", "structured-vector")
     "fts/open3", "Against vector, matrix and structured scaling", "left open", **ON_NETWORKS
 )
 def _rivals(material: Material) -> Analysis:
-    findings, wins, rows, gains = [], Counter(), [], []
-    for net in all_networks(material):
-        # Matrices have a parameter for each pair of classes.
-        names = [n for n in RIVALS if net.test.n_classes <= 20 or "matrix" not in n]
-        scores = method_scores(net, names, "nll", "ece")
-        findings += scores.findings
-        cost = {name: scores.values[name, "nll"] for name in names}
-        wins[min(names, key=cost.__getitem__)] += 1
-        cells = (scores.cell(n, "nll", "ece") if n in names else "—" for n in RIVALS)
-        rows.append((net.name, *cells))
-        gains.append([1 - cost[n] / cost["temperature"] for n in PAIR])
-    if not findings:
+    found, values = compare_methods(material, RIVALS, "ece", "ECE %")
+    if not values:
         return published.absent("published predictions")
+    wins = Counter(min(own, key=lambda name: own[name][0]) for own in values)
+    gains = [[1 - own[name][0] / own["temperature"][0] for name in PAIR] for own in values]
     listed = ", ".join(f"{k} {v}" for k, v in wins.most_common())
     mean = 100 * np.mean(gains, axis=0)
     text = (
@@ -262,8 +226,7 @@ def _rivals(material: Material) -> Analysis:
         f"networks, structured vector scaling by {mean[1]:.1f} %: one more parameter for the shape "
         "of the confidence buys less than parameters per class, where there are data to fit them."
     )
-    table = Table("test NLL / ECE %", ("network", *RIVALS), tuple(rows))
-    return Analysis(tuple(findings), text, tables=(table,))
+    return replace(found, conclusion=text)
 
 
 def _three(material: Material) -> list[Network]:

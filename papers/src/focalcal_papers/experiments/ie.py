@@ -149,12 +149,6 @@ def _s99(material: Material) -> Analysis:
         "Share of test samples with confidence of at least .99, and their accuracy. Share before → "
         f"after scaling: {'; '.join(parts)}." + seeds(material.runs)
     )
-    if published.golden_run(material.data):
-        text += (
-            " The published ResNet-50 gives every digit of Table 1 but not the shares of Table 6: "
-            "46.31 and 14.27 % would take T = 1.06 and 1.19 in place of 1 and 1.1, with accuracies "
-            "99.74 and 99.86 % where 99.57 and 99.93 are printed; Table 6 may be of another run."
-        )
     return Analysis(tuple(findings), text)
 
 

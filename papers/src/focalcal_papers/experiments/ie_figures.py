@@ -9,6 +9,7 @@ from typing import Any
 from scipy.special import softmax
 
 from focalcal.bins import Bins
+from focalcal.figures import reliability_panel
 from focalcal.maps import gamma_for_probability
 from focalcal.metrics import reliability
 from focalcal_papers.experiments.base import Analyse, Analysis, Experiments, Finding, Material
@@ -109,7 +110,8 @@ def _fig2(material: Material) -> Analysis:
         for epoch, b in bins.items()
     )
     text = f"Mean training confidence goes from {findings[0].ours:.3f} to {findings[-1].ours:.3f}."
-    return Analysis(findings, text, tuple(figures.figure2(bins)))
+    panels = (reliability_panel(b, f"training set, epoch {epoch}") for epoch, b in bins.items())
+    return Analysis(findings, text, tuple(panels))
 
 
 def _fig2_traces(run: Run) -> Analysis:
@@ -230,13 +232,16 @@ def _fig5(material: Material) -> Analysis:
         for r in runs.values()
         for stage, e in (("pre", r.before["ece"]), ("post", r.after["ece"]))
     ]
-    before = {k: _bins(r, 1.0) for k, r in runs.items()}
-    after = {k: _bins(r, r.temperature) for k, r in runs.items()}
+    panels = [
+        reliability_panel(_bins(r, t), f"{k}, {stage}")
+        for k, r in runs.items()
+        for stage, t in (("before", 1.0), ("after T", r.temperature))
+    ]
     gaps = ", ".join(f"{k} {100 * r.before['confidence_gap'].value:+.1f}" for k, r in runs.items())
     ends = ", ".join(f"{k} {100 * r.after['ece'].value:.2f}" for k, r in runs.items())
     text = f"Confidence minus accuracy before scaling, in points: {gaps}. ECE % after: {ends}."
     text += seeds(material.runs)
-    return Analysis(tuple(findings), text, tuple(figures.figure5(before, after)))
+    return Analysis(tuple(findings), text, tuple(panels))
 
 
 @EXPERIMENTS.declare(

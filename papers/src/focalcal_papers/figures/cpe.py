@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
-from focalcal.bins import Bins
-from focalcal.figures import reliability_panel
 from focalcal.maps import focal_map, inverse_focal_map
 from focalcal_papers.figures.panels import Curve, Curves, Panel, Table
 
@@ -50,8 +48,3 @@ def confidence_of_minimiser(
         labels = ("largest true probability", "largest predicted probability")
         panels.append(Curves(f"K = {k}", *labels, curves, diagonal=True))
     return panels
-
-
-def psi_trained(stages: Mapping[str, Bins]) -> list[Panel]:
-    """Reliability of a network trained with focal loss: as it is, and through Ψ^γ."""
-    return [reliability_panel(b, title) for title, b in stages.items()]

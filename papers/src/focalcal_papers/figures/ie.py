@@ -13,7 +13,6 @@ import numpy as np
 from scipy.special import expit
 
 from focalcal.bins import Bins
-from focalcal.figures import reliability_panel
 from focalcal.maps import gamma_for_probability, gradient_factor, inverse_focal_map
 from focalcal_papers.figures.panels import Bars, Curve, Curves, Panel
 from focalcal_papers.theory import TwoParameterProblem, two_parameter_problem
@@ -54,11 +53,6 @@ def figure1(rows: Rows) -> list[Panel]:
     return panels
 
 
-def figure2(snapshots: Mapping[int, Bins]) -> list[Panel]:
-    """Reliability of the training set in 25 bins after some epochs."""
-    return [reliability_panel(b, f"training set, epoch {epoch}") for epoch, b in snapshots.items()]
-
-
 def figure3(runs: Mapping[str, Rows]) -> list[Panel]:
     """What changes over the epochs under each loss: seven numbers of the test set, a norm (h)."""
     names = ("error", "ece", "nll", "nll_right", "nll_wrong", "entropy_wrong", "p_true_wrong")
@@ -93,14 +87,6 @@ def figure4(norms: Mapping[int, Mapping[str, np.ndarray]], bins: int = 30) -> li
         shares = {k: np.histogram(v, edges)[0] / len(v) for k, v in by_loss.items()}
         panels.append(Bars(f"epoch {epoch}", "gradient norm", edges, shares, yscale="log"))
     return panels
-
-
-def figure5(before: Mapping[str, Bins], after: Mapping[str, Bins]) -> list[Panel]:
-    """Reliability of the test set under each loss, before and after temperature scaling."""
-    pairs = (
-        ((f"{loss}, before", b), (f"{loss}, after T", after[loss])) for loss, b in before.items()
-    )
-    return [reliability_panel(b, title) for pair in pairs for title, b in pair]
 
 
 def figure6(

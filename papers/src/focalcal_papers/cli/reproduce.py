@@ -159,21 +159,18 @@ def _list(store: Store, json_output: bool) -> None:
     for row in rows:
         counts = "theory" if row["theory"] else ", ".join(map(str, row["runs"].values()))
         table.add_row(row["name"], row["title"], counts, row["run"])
-    terminal.out().print(table)
-    terminal.out().print(SCALES_MEAN)
+    terminal.show(table, SCALES_MEAN)
 
 
 def _print(result: Result, title: str) -> None:
-    from rich.table import Table
-
-    headings = ("quantity", "paper", "ours", "95 %", "n", "verdict")
-    table = Table(*headings, title=f"{result.name}: {title} ({result.scale})", title_justify="left")
+    rows = []
     for f in result.findings:
         paper = "" if f.paper is None else f"{f.paper:.4g}"
         ours = f.reason if f.ours is None else f"{f.ours:.4g}"
         interval = "" if f.low is None or f.high is None else f"{f.low:.4g} to {f.high:.4g}"
         n = "" if f.n is None else str(f.n)
         verdict = f.verdict if result.comparable else "stand-in data"
-        table.add_row(f.what, paper, ours, interval, n, verdict)
-    terminal.out().print(table)
-    terminal.out().print(result.conclusion)
+        rows.append((f.what, paper, ours, interval, n, verdict))
+    header = ("quantity", "paper", "ours", "95 %", "n", "verdict")
+    shown = terminal.table(header, rows, f"{result.name}: {title} ({result.scale})")
+    terminal.show(shown, result.conclusion)

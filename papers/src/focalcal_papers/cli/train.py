@@ -173,13 +173,7 @@ def _varied(configs: dict[str, TrainConfig], vary: list[str]) -> dict[str, Train
 
 
 def _print(states: list[dict[str, Any]], as_json: bool) -> None:
-    from rich.table import Table
-
-    if as_json:
-        terminal.print_json(states if len(states) > 1 else states[0])
-        return
-    table = Table("run", "state", "epoch", "seconds", "test error %", "test NLL", "test ECE %")
-    table.columns[0].no_wrap = True
+    rows = []
     for state in states:
         test = state.get("test") or {}
         numbers = [
@@ -187,9 +181,12 @@ def _print(states: list[dict[str, Any]], as_json: bool) -> None:
             for name, scale, digits in (("error", 100, 2), ("nll", 1, 4), ("ece", 100, 2))
         ]
         epoch = f"{state.get('epoch', 0)}/{state.get('epochs', '?')}"
-        seconds = f"{state.get('seconds', 0):.1f}"
-        table.add_row(state["run"], state["state"], epoch, seconds, *numbers)
-    terminal.out().print(table)
+        rows.append(
+            (state["run"], state["state"], epoch, f"{state.get('seconds', 0):.1f}", *numbers)
+        )
+    header = ("run", "state", "epoch", "seconds", "test error %", "test NLL", "test ECE %")
+    record = states if len(states) > 1 else states[0]
+    terminal.result(as_json, record, terminal.table(header, rows))
     for state in states:
         if state.get("message"):
             typer.echo(f"{state['run']}: {state['message']}", err=True)

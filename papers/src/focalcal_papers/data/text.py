@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import zipfile
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ import torch
 from torch import Tensor
 
 from focalcal.errors import FileFormatError, InputError
+from focalcal.formats import read_table
 
 _WORD = re.compile(r"[^\W_]+")
 PADDING, UNKNOWN = 0, 1
@@ -110,18 +110,12 @@ def _read_npz(path: Path) -> WordVectors:
     names = path.with_name("words.txt")
     if not names.is_file():
         raise FileFormatError(f"expected the words of {path} in {names}, one a line; put it there")
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            vectors = archive["vectors"]
-    except (KeyError, ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
-        raise FileFormatError(
-            f"expected an npz file with an array 'vectors', could not read {path}: {error}"
-        ) from error
+    vectors = read_table(path)[0].get("vectors", np.empty(0))
     words = tuple(names.read_text("utf-8").splitlines())
     if vectors.ndim != 2 or len(vectors) != len(words) or vectors.dtype.kind != "f":
         raise FileFormatError(
-            f"expected {len(words)} rows of real numbers for the words of {names}, "
-            f"got {vectors.dtype} {vectors.shape} in {path}"
+            f"expected an array 'vectors' with {len(words)} rows of real numbers for the words of "
+            f"{names}, got {vectors.dtype} {vectors.shape} in {path}"
         )
     return WordVectors(words, vectors.astype(np.float32))
 

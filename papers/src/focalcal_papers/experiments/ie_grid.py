@@ -186,44 +186,32 @@ def _of(run: Run, stage: str) -> Any:
 
 
 def _order(runs: Sequence[Run], metric: str, stage: str, printed: dict[Key, Row]) -> str:
-    """Our losses from the lowest on, and which pairs of them stand in the paper's order."""
+    """Which pairs of losses stand in the paper's order, of those that can be told apart."""
     groups: dict[tuple[str, str, int], dict[str, list[Run]]] = {}
     for own in by_setting(runs).values():
         where = (own[0].dataset, own[0].network, own[0].settings["epochs"])
         groups.setdefault(where, {}).setdefault(own[0].variant, own)
     parts = []
     for (data, network, _), by_loss in groups.items():
-        if len(by_loss) < 2:
-            continue
-        ends = {k: _mean_interval([_of(r, stage)[metric] for r in v]) for k, v in by_loss.items()}
-        listed = ", ".join(f"{k} {ends[k][3]}" for k in sorted(ends, key=lambda k: ends[k][0]))
-        text = f"{data} {network} {STAGES[stage]}, lowest first: {listed}"
-        theirs = {
-            k: number(known(v[0], printed, stage)[0].get("value")) for k, v in by_loss.items()
-        }
-        pairs = [
-            (ends[a], ends[b], theirs[a] < theirs[b])
-            for a, b in itertools.combinations(by_loss, 2)
-            if None not in (theirs[a], theirs[b], ends[a][1], ends[b][1])
+        found = [
+            (ends, theirs)
+            for own in by_loss.values()
+            if (ends := _mean_interval([_of(run, stage)[metric] for run in own]))
+            and (theirs := number(known(own[0], printed, stage)[0].get("value"))) is not None
         ]
-        apart = [(a, b, less) for a, b, less in pairs if a[2] < b[1] or b[2] < a[1]]
-        kept = sum((a[0] < b[0]) == less for a, b, less in apart)
+        pairs = list(itertools.combinations(found, 2))
+        apart = [(a, b) for a, b in pairs if a[0][1] < b[0][0] or b[0][1] < a[0][0]]
+        kept = sum((a[0] < b[0]) == (a[1] < b[1]) for a, b in apart)
         if pairs:
-            text += f"; of {len(pairs)} pairs of losses "
-            text += (
-                f"{len(apart)} have intervals that do not meet, and {kept} of these are in the "
-                "paper's order"
-                if apart
-                else "none has intervals that do not meet"
-            )
-        parts.append(text + ".")
+            text = f"{data} {network} {STAGES[stage]}: of {len(pairs)} pairs of losses {len(apart)}"
+            parts.append(f"{text} have intervals that do not meet, {kept} in the paper's order.")
     return " ".join(parts)
 
 
-def _mean_interval(each: list[Estimate]) -> tuple[float, float | None, float | None, str]:
-    """The mean of seeds in percent, the ends of its 95 % interval if any, and how it is written."""
+def _mean_interval(each: list[Estimate]) -> tuple[float, float] | None:
+    """The 95 % interval in percent of the mean of seeds, if it has one."""
     found = Finding.of_seeds("", each)
     if found.spread is None:
-        return found.ours, found.low, found.high, f"{found.ours:.2f}"
+        return None if found.low is None else (found.low, found.high)
     half = Z95 * math.hypot(found.spread / len(each) ** 0.5, sampling_error(each))
-    return found.ours, found.ours - half, found.ours + half, found.text
+    return found.ours - half, found.ours + half

@@ -18,11 +18,10 @@ from focalcal.errors import FocalcalError, InputError
 from focalcal.predictions import Predictions
 from focalcal_papers.data import DataSplits, load, needs_folder
 from focalcal_papers.training.checkpoint import latest_checkpoint
-from focalcal_papers.training.config import TrainConfig
+from focalcal_papers.training.config import TrainConfig, learning_rate
 from focalcal_papers.training.distributed import choose_device, join_processes
 from focalcal_papers.training.folder import RunFolder
 from focalcal_papers.training.logs import tensorboard_log
-from focalcal_papers.training.schedule import learning_rate
 from focalcal_papers.training.session import Session
 from focalcal_papers.training.traces import describe, predict_split, save_snapshot, weight_norms
 

@@ -87,49 +87,53 @@ def moment_sums(
     if quick is None:
         quick = kernels.fast(logits.shape[0] * k)
     quick = quick and axis == 0 and isinstance(logits, np.ndarray) and kernels.loops() is not None
-    device = array_api_compat.device(logits)
-    ones = xp.ones((1, k), dtype=dtype, device=device)
-
-    def total(e: Array) -> Array:
-        # torch's product with ones loses digits in long rows; NumPy's is the faster sum.
-        return xp.vecdot(e, ones) if axis == 1 and not is_torch(e) else xp.sum(e, axis=axis)
-
-    def wide(x: Array) -> Array:
-        return xp.astype(x, xp.float64)
-
-    def moments_at(z: Array, y: Array) -> tuple[Array, ...]:
-        """z − max z and, in float64, that of the label, Σ e, and mean and variance of z by e."""
-        if axis == 0:
-            # xp.asarray would keep the strides, which are slow to reduce.
-            z = np.ascontiguousarray(z.T) if isinstance(z, np.ndarray) else z.T
-        z = z - xp.max(z, axis=axis, keepdims=True)  # ≤ 0, so exp never overflows
-        n = z.shape[1 - axis]
-        at = xp.astype(y, xp.int64) * (n if axis == 0 else 1)
-        at += xp.arange(n, dtype=xp.int64, device=device) * (1 if axis == 0 else k)
-        own = wide(xp.take(xp.reshape(z, (-1,)), at))
-        # In this order 0 · (large · large) never becomes NaN; `moments_of` reports an overflow.
-        with np.errstate(over="ignore", invalid="ignore"):  # a logit of −∞ has a loss, no moments
-            e = xp.exp(z * beta)
-            norm = wide(total(e))
-            e *= z
-            mean = wide(total(e)) / norm
-            e *= z
-            return z, own, norm, mean, wide(total(e)) / norm - mean * mean
 
     def block(rows: slice) -> Array:
-        find = partial(_compiled_moments, beta=beta) if quick else moments_at
+        find = _compiled_moments if quick else partial(_moments_at, axis=axis)
         given = xp.astype(logits[rows], dtype, copy=False)
-        z, own, norm, mean, square = find(given, labels[rows])
-        w = xp.ones_like(own) if weights is None else wide(weights[rows])
+        z, own, norm, mean, square = find(given, labels[rows], beta)
+        w = xp.ones_like(own) if weights is None else xp.astype(weights[rows], xp.float64)
         last = xp.sum(w * own)
         sums = [xp.sum(w * xp.log(norm)) - beta * last, xp.sum(w * mean) - last]
         sums += [xp.sum(w * square), -last, xp.sum(w)]
         if plain:
-            sums.append(xp.sum(w * xp.log(wide(total(xp.exp(z))))) - last)
+            sums.append(xp.sum(w * xp.log(_total(xp.exp(z), axis))) - last)
         return xp.stack(sums)
 
     elements = _QUICK_BLOCK if quick else _BLOCK_BYTES // logits.dtype.itemsize
     return to_numpy(sum(map_rows(block, logits, elements)))
+
+
+def _moments_at(z: Array, y: Array, beta: float, axis: int) -> tuple[Array, ...]:
+    """z − max z and, in float64, that of the label, Σ e, and mean and variance of z by e.
+
+    axis: where the classes go, which are last in z as it is given.
+    """
+    xp = namespace(z)
+    if axis == 0:
+        # xp.asarray would keep the strides, which are slow to reduce.
+        z = np.ascontiguousarray(z.T) if isinstance(z, np.ndarray) else z.T
+    z = z - xp.max(z, axis=axis, keepdims=True)  # ≤ 0, so exp never overflows
+    y = xp.astype(y, xp.int64)
+    sample = xp.arange(z.shape[1 - axis], device=array_api_compat.device(z))
+    own = xp.astype(z[y, sample] if axis == 0 else z[sample, y], xp.float64)
+    # In this order 0 · (large · large) never becomes NaN; `moments_of` reports an overflow.
+    with np.errstate(over="ignore", invalid="ignore"):  # a logit of −∞ has a loss, no moments
+        e = xp.exp(z * beta)
+        norm = _total(e, axis)
+        e *= z
+        mean = _total(e, axis) / norm
+        e *= z
+        return z, own, norm, mean, _total(e, axis) / norm - mean * mean
+
+
+def _total(e: Array, axis: int) -> Array:
+    """Σ over the classes, in float64 from here on."""
+    xp = namespace(e)
+    # torch's product with ones loses digits in long rows; NumPy's is the faster sum.
+    fast = axis == 1 and not is_torch(e)
+    total = xp.vecdot(e, xp.ones_like(e[:1])) if fast else xp.sum(e, axis=axis)
+    return xp.astype(total, xp.float64)
 
 
 def _compiled_moments(z: np.ndarray, y: np.ndarray, beta: float) -> tuple[np.ndarray, ...]:

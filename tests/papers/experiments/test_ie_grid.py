@@ -59,7 +59,9 @@ def test_several_seeds_are_listed_by_their_mean_and_spread():
     found = grid("1", Material("stored", tuple(runs)))
     first, second = (100 * run.before["ece"].value for run in runs[:2])
     spread = abs(first - second) / np.sqrt(2)
-    assert f"ce {(first + second) / 2:.2f} ± {spread:.2f} (2 seeds)" in found.conclusion
+    shown = f"{(first + second) / 2:.2f} ± {spread:.2f} (2 seeds)"
+    assert shown in found.tables[0].rows[0]
+    assert "before scaling: of 1 pairs of losses" in found.conclusion
     assert "1 of 2 settings have several seeds (up to 2)" in found.conclusion
     both = next(f for f in found.findings if f.seeds == 2)
     assert both.spread == pytest.approx(spread)

@@ -185,7 +185,7 @@ def _print(states: list[dict[str, Any]], as_json: bool) -> None:
             (state["run"], state["state"], epoch, f"{state.get('seconds', 0):.1f}", *numbers)
         )
     header = ("run", "state", "epoch", "seconds", "test error %", "test NLL", "test ECE %")
-    record = states if len(states) > 1 else states[0]
+    record = states[0] if len(states) == 1 else states
     terminal.result(as_json, record, terminal.table(header, rows))
     for state in states:
         if state.get("message"):

@@ -18,7 +18,7 @@ import numpy as np
 from focalcal._blocks import map_blocks
 
 GAMMA_BOUNDS = (-0.95, 10.0)
-_BLOCK = 2**15  # elements; a dozen float32 temporaries of this size stay in cache
+_BLOCK = 2**17  # elements; the products of larger blocks would leave the cache
 
 
 @dataclasses.dataclass(frozen=True)
@@ -245,4 +245,4 @@ class FocalAffine:
 
     def _map(self, block):
         k, n = self.x.shape
-        return map_blocks(block, n, max(1, _BLOCK // k, min(128, 2**17 // k)))
+        return map_blocks(block, n, max(1, _BLOCK // k))

@@ -94,6 +94,7 @@ class ShrunkenFit:
         squares = model.mean.astype(np.float64) ** 2
         self.mean_square = float(np.average(squares, weights=model.weights))
         self.iterations = 0
+        self.curvatures: dict[tuple[bool, bool], np.ndarray] = {}
         self.shares = shares[(shares > 0).any(axis=1) & (shares < 1).any(axis=1)]
         self.inside: list[FocalAffine] = []
         self.outside: list[FocalAffine] = []
@@ -209,7 +210,11 @@ class ShrunkenFit:
                 precision[layout.groups[3]] = strength.matrix
                 free[layout.groups[3]] = ~np.eye(layout.n_classes, dtype=bool).ravel()
         full = strength is not None and strength.matrix is not None
-        scale = 1.0 / np.sqrt(model.curvature(start, full) + precision + 1e-3)[free]
+        # One curvature serves a whole path: solutions are near, and it need not be exact.
+        total, stage = float(model.weights.sum()), (strength is None, full)
+        if stage not in self.curvatures:
+            self.curvatures[stage] = model.curvature(start, full) / total
+        scale = 1.0 / np.sqrt(total * self.curvatures[stage] + precision + 1e-3)[free]
 
         def objective(v: np.ndarray) -> tuple[float, np.ndarray]:
             theta = start.copy()

@@ -157,7 +157,7 @@ def streaming(n: int) -> dict[str, float]:
     result = stats.compute()
     state = sum(
         getattr(b, part).nbytes
-        for b in stats._tables().values()
+        for b in stats.tables().values()
         for part in ("counts", "confidence_sums", "correct_sums")
     )
     print(f"Streaming {result.n:,} predictions of 10 classes, batches of {batch:,}:")

@@ -87,28 +87,14 @@ class CalibrationStats:
             self.fine = _empty(fine_edges(), ())
 
     def update(
-        self,
-        y_true: Any,
-        y_prob: Any = None,
-        sample_weight: Any = None,
-        *,
-        logits: Any = None,
-        confidence: Any = None,
-        quick: bool | None = None,
+        self, y_true: Any, y_prob: Any = None, sample_weight: Any = None, **given: Any
     ) -> Self:
-        """Add a batch: labels (N,) and probabilities or logits (N, n_classes), weights (N,).
+        """Add a batch: labels (N,) and probabilities (N, n_classes), weights (N,).
 
-        Statistics of kind "event" take `confidence` (N,); quick: use compiled loops.
+        given: instead of y_prob `logits` (N, n_classes) or, for statistics of kind "event",
+        `confidence` (N,); `quick`: whether compiled loops are used.
         """
-        data = read(
-            y_true,
-            y_prob,
-            logits=logits,
-            confidence=confidence,
-            sample_weight=sample_weight,
-            quick=quick,
-        )
-        return self.add(data)
+        return self.add(read(y_true, y_prob, sample_weight=sample_weight, **given))
 
     def add(self, data: Input) -> Self:
         """Add checked predictions, block by block."""

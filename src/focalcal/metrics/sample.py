@@ -66,14 +66,8 @@ class Sample:
         >>> float(s.stats().mean("brier")), s.take([0, 1]).n
         (0.44, 2)
         """
-        data = read(
-            y_true,
-            y_prob,
-            logits=logits,
-            confidence=confidence,
-            sample_weight=sample_weight,
-        )
-        return cls.of(data, needs, bins=bins, threshold=threshold)
+        given = {"logits": logits, "confidence": confidence, "sample_weight": sample_weight}
+        return cls.of(read(y_true, y_prob, **given), needs, bins=bins, threshold=threshold)
 
     @classmethod
     def of(cls, data: Input, needs: tuple[str, ...], *, bins: int, threshold: float) -> Self:
@@ -290,46 +284,22 @@ def of_samples(*needs: str) -> Callable[[Callable[..., Any]], Callable[..., Any]
 
     Further arguments of the function follow those.
     """
+    data = [p for p in inspect.signature(Sample.read).parameters.values() if p.name != "needs"]
+    names = {p.name for p in data}
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-        def measure(
-            y_true: Any,
-            y_prob: Any = None,
-            *more: Any,
-            logits: Any = None,
-            confidence: Any = None,
-            bins: int = 15,
-            threshold: float = 0.99,
-            sample_weight: Any = None,
-            **options: Any,
-        ) -> Any:
-            sample = Sample.read(
-                y_true,
-                y_prob,
-                needs,
-                logits=logits,
-                confidence=confidence,
-                bins=bins,
-                threshold=threshold,
-                sample_weight=sample_weight,
-            )
-            return function(sample, *more, **options)
+        def measure(y_true: Any, y_prob: Any = None, *more: Any, **options: Any) -> Any:
+            given = {name: options.pop(name) for name in names & set(options)}
+            return function(Sample.read(y_true, y_prob, needs, **given), *more, **options)
 
         for name in ("__name__", "__qualname__", "__doc__", "__module__"):
             setattr(measure, name, getattr(function, name))
-        signature = _joined(inspect.signature(measure), inspect.signature(function))
-        measure.__signature__ = signature  # type: ignore[attr-defined]
+        own = inspect.signature(function)
+        both = sorted([*data, *list(own.parameters.values())[1:]], key=lambda p: p.kind)
+        measure.__signature__ = own.replace(parameters=both)  # type: ignore[attr-defined]
         return measure
 
     return decorate
-
-
-def _joined(data: inspect.Signature, own: inspect.Signature) -> inspect.Signature:
-    """The parameters of data, and those of a function after its first."""
-    variable = inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD
-    known = [p for p in data.parameters.values() if p.kind not in variable]
-    both = sorted([*known, *list(own.parameters.values())[1:]], key=lambda p: p.kind)
-    return inspect.Signature(both, return_annotation=own.return_annotation)
 
 
 def slices(groups: Any) -> Iterator[tuple[Any, np.ndarray]]:

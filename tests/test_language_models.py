@@ -195,14 +195,14 @@ def run(*arguments):
 
 def test_the_commands_read_a_folder(folder) -> None:
     lm = ("--format", "lm-eval")
-    fitted = run("fit", folder, *lm, "-o", folder / "calibrator.txt")
+    fitted = run("fit", folder, *lm, "-o", folder / "calibrator.json")
     assert fitted.exit_code == 0, fitted.output
-    assert 3 < load(folder / "calibrator.txt").temperature_ < 5.5
+    assert 3 < load(folder / "calibrator.json").temperature_ < 5.5
     found = run("evaluate", folder, *lm, "--by", "task", "--resamples", 20, "--json")
     assert found.exit_code == 0, found.output
     assert {s["name"] for s in json.loads(found.stdout)["slices"]} == {"task=x", "task=y"}
     applied = run(
-        "apply", folder / "calibrator.txt", folder / "samples_x.jsonl", *lm, "-o", folder / "x.csv"
+        "apply", folder / "calibrator.json", folder / "samples_x.jsonl", *lm, "-o", folder / "x.csv"
     )
     assert applied.exit_code == 0, applied.output
     calibrated = Predictions.load(folder / "x.csv")

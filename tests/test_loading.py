@@ -373,3 +373,34 @@ def test_the_advice_names_the_whole_prefix(tmp_path):
     (tmp_path / "p.csv").write_text(".pred_a,.pred_b,label\n0.4,0.6,a\n")
     with pytest.raises(FileFormatError, match=r"pass --probs-prefix \.pred_ "):
         Predictions.load(tmp_path / "p.csv")
+
+
+def test_labels_beside_class_names_are_values_or_indices(tmp_path):
+    z, indices = np.eye(4, 3), np.array([0, 1, 2, 0])
+    for labels in (indices, indices + 5):
+        np.savez(tmp_path / "a.npz", logits=z, labels=labels, class_names=["5", "6", "7"])
+        assert Predictions.load(tmp_path / "a.npz").labels.tolist() == [0, 1, 2, 0]
+
+
+def test_a_single_column_must_be_that_of_the_second_class():
+    keys = Keys(probs_prefix="p_", classes=("ham", "spam"))
+    spam = loading.from_table(
+        {"p_spam": np.array([0.2, 0.7])}, {}, keys, "file", labels_required=False
+    )
+    assert spam.predictions.class_names == ("ham", "spam")
+    with pytest.raises(FileFormatError, match="expected the column of class 'spam', got that of"):
+        loading.from_table({"p_ham": np.array([0.2, 0.7])}, {}, keys, "file", labels_required=False)
+
+
+def test_labels_that_are_not_numbers_are_missing(tmp_path):
+    (tmp_path / "a.csv").write_text("probs_0,probs_1,labels\n0.2,0.8,1\n0.5,0.5,nan\n")
+    with pytest.warns(InputWarning, match="labels are not used"):
+        assert loading.load(tmp_path / "a.csv", labels_required=False).predictions.labels is None
+    with pytest.raises(FileFormatError, match="label at row 1 is missing"):
+        loading.load(tmp_path / "a.csv")
+
+
+def test_one_label_of_a_multilabel_task(tmp_path):
+    (tmp_path / "a.csv").write_text("probs,labels\n0.2,0\n0.8,1\n")
+    found = Predictions.load(tmp_path / "a.csv", task="multilabel")
+    assert found.probs.shape == found.labels.shape == (2, 1)

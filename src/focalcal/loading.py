@@ -97,14 +97,24 @@ def from_table(
     table = {k: column for k, column in table.items() if k in used or _rows(column) == len(values)}
     task = metadata.get("task", task) if task == "auto" else task
     labels, categories = None, None
+
+    def unused(error: roles.MissingLabel) -> None:
+        if labels_required:
+            raise error
+        warnings.warn(f"labels are not used: {error}", InputWarning, stacklevel=3)
+
     if found.labels:
         try:
             labels, categories = _labels(table, metadata, found.labels, where)
             task, labels = _task_of(task, labels)
         except roles.MissingLabel as error:
-            if labels_required:
-                raise
-            warnings.warn(f"labels are not used: {error}", InputWarning, stacklevel=2)
+            unused(error)
+    if metadata.get("labels") == "either":
+        metadata["labels"] = _meaning(labels, metadata["class_names"])
+    if task == "multilabel" and values.ndim == 1:  # one label, read from one column
+        values = values[:, None]
+        if labels is not None and labels.ndim == 1:
+            labels = _matrix(table, found.labels, where)[:, None].astype(np.int64)
     try:
         if found.class_names and len(found.class_names) == 1:
             both = roles.two_names(found.class_names[0], labels)
@@ -115,8 +125,12 @@ def from_table(
             if labels is not None and task == "multilabel":
                 labels = labels[:, order]
         if labels is not None:
-            where_labels = f"{where}: column {found.labels[0]!r}"
-            labels = roles.class_labels(labels, names, roles.labels_by_name(metadata), where_labels)
+            of = f"{where}: column {found.labels[0]!r}"
+            try:
+                labels = roles.class_labels(labels, names, roles.labels_by_name(metadata), of)
+            except roles.MissingLabel as error:
+                unused(error)
+                labels = None
         predictions = Predictions(
             **{"logits" if found.are_logits else "probs": values},
             labels=labels,
@@ -162,9 +176,17 @@ def _without_class_names(table: Table, metadata: dict[str, Any]) -> tuple[Table,
         lengths = {_rows(column) for key, column in table.items() if key != name}
         if name in table and _rows(table[name]) not in lengths | {0}:
             texts = columns.plain(table.pop(name)).tolist()
-            if "class_names" not in metadata:  # labels beside such an array may be numbers of it
-                metadata |= {"class_names": [str(text) for text in texts], "labels": "names"}
+            if "class_names" not in metadata:  # labels beside such an array may be values of it
+                metadata |= {"class_names": [str(text) for text in texts], "labels": "either"}
     return table, metadata
+
+
+def _meaning(labels: np.ndarray | None, names: Sequence[str]) -> str:
+    """ "names" if the labels are all among the class names, otherwise "indices"."""
+    numbers = {float(name) for name in names if roles.is_number(name)}
+    if labels is None or labels.dtype == object or set(labels.ravel().tolist()) <= numbers:
+        return "names"
+    return "indices"
 
 
 def _rows(column: Any) -> int:
@@ -217,8 +239,14 @@ def _class_names(
     width = max(values.shape[1], 2) if values.ndim == 2 else 2
     if own is None and categories and len(categories) == width:
         own = categories
-    if values.ndim == 1 or (own == found.class_names and (keys.logits or keys.probs)):
+    if own == found.class_names and (keys.logits or keys.probs):
         return keys.classes or own, None  # a list of columns is in the caller's order already
+    if values.ndim == 1:
+        if own and keys.classes and not roles.is_number(own[1]) and own[1] != keys.classes[1]:
+            raise FileFormatError(
+                f"{where}: expected the column of class {keys.classes[1]!r}, got that of {own[1]!r}"
+            )
+        return keys.classes or own, None
     return roles.class_order(tuple(map(str, own)) if own else None, keys.classes, where)
 
 

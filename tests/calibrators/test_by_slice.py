@@ -115,6 +115,7 @@ def test_slices_that_a_batch_lacks_and_numbers_of_other_types(rng, tmp_path):
         expected = own["1"].predict_proba(z[rows])
         np.testing.assert_allclose(Predictions.load(out).probs, expected)
     assert by_slice.slice_names([1.0, 2.5, np.nan]).tolist() == ["1", "2.5", "nan"]
+    assert by_slice.slice_names(np.array([0.1, 3], np.float32)).tolist() == ["0.1", "3"]
 
 
 @pytest.mark.parametrize("extra", [["--method", "vector"], ["--engine", "stream"]])

@@ -378,3 +378,18 @@ def test_the_optimum_at_a_large_gamma_is_found(k, scale, seed):
     assert found.diagnostics_.after <= min(grid) + 1e-9
     direct = definition(z, y, found.gamma_, found.temperature_)
     assert found.diagnostics_.after == pytest.approx(direct, abs=1e-9)
+
+
+@pytest.mark.parametrize("mask", [1e12, 1e15, 1e20])
+def test_classes_masked_by_large_logits_leave_the_optimum(mask):
+    rng = np.random.default_rng(0)
+    z = 2 * rng.normal(size=(600, 4))
+    y = np.argmax(z / 2 + rng.gumbel(size=z.shape), axis=1)
+    found = {}
+    for size in (1e4, mask):
+        only = np.arange(4) == y[:300, None]
+        masked = np.concatenate([np.where(only, z[:300], -size), z[300:]])
+        fitted = FocalTemperatureScaling().fit(masked, y)
+        found[size] = fitted.gamma_, fitted.temperature_, fitted.diagnostics_.after
+        assert fitted.diagnostics_.converged
+    np.testing.assert_allclose(found[mask], found[1e4], rtol=1e-5)

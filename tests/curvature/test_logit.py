@@ -83,3 +83,10 @@ def test_refuses_bad_input():
         binary_logit_curvature(torch.tensor([0.0]), 1)
     with pytest.raises(InputError, match="logits"):
         focal_logit_hessian(torch.zeros(2), torch.tensor([0]), 1)
+
+
+@pytest.mark.parametrize("p", [1e-14, 0.3, 1 - 1e-13, 1 - 1e-15])
+def test_binary_curvature_keeps_its_digits(p):
+    p = torch.tensor([p], dtype=torch.float64)
+    got = binary_logit_curvature(p, 0.0)
+    torch.testing.assert_close(got, p * (1 - p), rtol=1e-13, atol=0)

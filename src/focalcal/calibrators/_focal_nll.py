@@ -76,7 +76,8 @@ def _nll_columns(margins: Array, top: Array, own: Array, a: float, b: float) -> 
     t = log_q - gamma * log_rest
     h = xp.exp(t - t[at_top][:, None]) / below
     total = xp.sum(h, axis=1)
-    loss = xp.log(total) + t[at_top] - t[at_own] + xp.log(below[at_own])
+    # Differences of large numbers first: the margins of masked classes can be of any size.
+    loss = xp.log(total) + (t[at_top] - t[at_own]) + xp.log(below[at_own])
     # d log q/dβ = mean margin − margin; of the top class its 1 − q cancels against the mean.
     others_mean = xp.vecdot(e, margins) / sum_e
     slope = (others_mean * xp.exp(log_r - log1p_r))[:, None] - margins
@@ -84,7 +85,7 @@ def _nll_columns(margins: Array, top: Array, own: Array, a: float, b: float) -> 
     steep[at_top] = others_mean
     by_gamma = -log_rest - ratio / below
     by_beta = slope + gamma * (q - (ratio - q) / below) * steep
-    by_a, by_b = (xp.vecdot(h, d) / total - d[at_own] for d in (by_gamma, by_beta))
+    by_a, by_b = (xp.vecdot(h, d - d[at_own][:, None]) / total for d in (by_gamma, by_beta))
     return [loss, by_a * (1 + gamma), by_b * -beta]
 
 

@@ -91,7 +91,7 @@ def slice_names(values: Any) -> np.ndarray:
     """The values (N,) of a column as texts; 1 and 1.0 are one, as files differ in such types."""
     values = np.asarray(values)
     if values.dtype.kind == "f":
-        return np.array([f"{value:.15g}" for value in values.tolist()])
+        return np.array([text.removesuffix(".0") for text in values.astype(str).tolist()], str)
     return values.astype(str)
 
 

@@ -14,19 +14,7 @@ import numpy as np
 from scipy.optimize import minimize
 from scipy.special import expit, lambertw
 
-from focalcal.maps import (
-    binary_focal_map,
-    closest_temperature,
-    entropy_lower_bound,
-    focal_loss_derivative,
-    focal_loss_second_derivative,
-    focal_map,
-    focal_risk,
-    gamma_for_probability,
-    inverse_focal_map,
-    probability_for_gamma,
-    temperature_error,
-)
+from focalcal import maps
 from focalcal_papers import theory
 
 
@@ -76,8 +64,8 @@ def logit_curvature(p: float, gamma: float) -> float:
     (0.197, 0.57)
     """
     slope = p * (1 - p)
-    first, second = focal_loss_derivative(p, gamma), focal_loss_second_derivative(p, gamma)
-    return float(second * slope**2 + first * slope * (1 - 2 * p))
+    bend = maps.focal_loss_second_derivative(p, gamma) * slope**2
+    return float(bend + maps.focal_loss_derivative(p, gamma) * slope * (1 - 2 * p))
 
 
 def smallest_lowered(gamma: float) -> int:
@@ -88,7 +76,7 @@ def smallest_lowered(gamma: float) -> int:
     >>> [smallest_lowered(gamma) for gamma in (0.5, 1, 2, 3, 5)]
     [4, 4, 5, 5, 7]
     """
-    return int(np.floor(1 / probability_for_gamma(gamma))) + 2
+    return int(np.floor(1 / maps.probability_for_gamma(gamma))) + 2
 
 
 @_erratum(
@@ -99,9 +87,8 @@ def smallest_lowered(gamma: float) -> int:
 )
 def _gradient_at_one() -> dict[str, float]:
     p = 1 - 1e-12
-    return {
-        f"dFL/dp at 1-1e-12, gamma={g}": float(focal_loss_derivative(p, g)) for g in (0.25, 0.5)
-    }
+    slope = {g: float(maps.focal_loss_derivative(p, g)) for g in (0.25, 0.5)}
+    return {f"dFL/dp at 1-1e-12, gamma={g}": value for g, value in slope.items()}
 
 
 @_erratum(
@@ -126,7 +113,7 @@ def _bernoulli_step() -> dict[str, float]:
     rng = np.random.default_rng(0)
     p, q = rng.dirichlet(np.ones(4), size=(2, 2000))
     slack = [
-        float((focal_risk(p, q, g) - entropy_lower_bound(p, q, g)).min())
+        float((maps.focal_risk(p, q, g) - maps.entropy_lower_bound(p, q, g)).min())
         for g in (0.01, 0.1, 0.5, 0.9, 2, 5)
     ]
     return {"(1-q)^.5 at q=.5": 0.5**0.5, "1-.5q at q=.5": 0.75, "least slack": min(slack)}
@@ -179,7 +166,7 @@ def _boltzmann() -> dict[str, float]:
 def _lowered() -> dict[str, float]:
     q = np.full(1000, (1 - 0.1451) / 999)
     q[0] = 0.1451
-    after = {"top before, K=1000, gamma=3": 0.1451, "top after": float(focal_map(q, 3.0)[0])}
+    after = {"top before, K=1000, gamma=3": 0.1451, "top after": float(maps.focal_map(q, 3.0)[0])}
     return after | {f"smallest K, gamma={g}": smallest_lowered(g) for g in (1, 2, 3, 5)}
 
 
@@ -191,15 +178,15 @@ def _lowered() -> dict[str, float]:
 )
 def _binary_lines() -> dict[str, float]:
     gammas = np.linspace(0.3, 0.6, 7)
-    best = [closest_temperature(g) for g in gammas]
+    best = [maps.closest_temperature(g) for g in gammas]
     at = int(np.argmax([b.max_error for b in best]))
-    printed = [temperature_error(g, 1 / (0.95 * g + 0.85)) for g in np.linspace(0, 10, 21)]
+    printed = [maps.temperature_error(g, 1 / (0.95 * g + 0.85)) for g in np.linspace(0, 10, 21)]
     return {
         "largest error of the best T": best[at].max_error,
         "at gamma": float(gammas[at]),
         "largest error of 1/T = .95 gamma + .85": max(printed),
-        "T, gamma=.5": closest_temperature(0.5).temperature,
-        "T, gamma=3": closest_temperature(3.0).temperature,
+        "T, gamma=.5": maps.closest_temperature(0.5).temperature,
+        "T, gamma=3": maps.closest_temperature(3.0).temperature,
     }
 
 
@@ -213,13 +200,13 @@ def _multiclass_lines() -> dict[str, float]:
     gammas = np.linspace(0, 10, 6)
     out = {}
     for n_classes in (3, 4):
-        best = [closest_temperature(g, n_classes) for g in gammas]
+        best = [maps.closest_temperature(g, n_classes) for g in gammas]
         slope, offset = np.polyfit(gammas, [1 / b.temperature for b in best], 1)
         out[f"slope, K={n_classes}"] = float(slope)
         out[f"offset, K={n_classes}"] = float(offset)
         out[f"largest error, K={n_classes}"] = max(b.max_error for b in best)
-    out["T, K=3, gamma=.5"] = closest_temperature(0.5, 3).temperature
-    out["T, K=3, gamma=2"] = closest_temperature(2.0, 3).temperature
+    out["T, K=3, gamma=.5"] = maps.closest_temperature(0.5, 3).temperature
+    out["T, K=3, gamma=2"] = maps.closest_temperature(2.0, 3).temperature
     return out
 
 
@@ -232,14 +219,14 @@ def _multiclass_lines() -> dict[str, float]:
 def _bounds_direction() -> dict[str, float]:
     return {
         "sigma(s(g+1-ln(g+1)/2)), s=1, gamma=4": float(expit(5 - np.log(5) / 2)),
-        "Psi": float(expit(binary_focal_map(1.0, 4.0))),
+        "Psi": float(expit(maps.binary_focal_map(1.0, 4.0))),
         "sigma(s(g+1))": float(expit(5.0)),
     }
 
 
 @_erratum("Charoenphakdee", "risk-minimiser table", ".78", ".7744, which rounds to .77")
 def _risk_minimiser() -> dict[str, float]:
-    return {"q*, p=(.9,.1), gamma=1": float(inverse_focal_map([0.9, 0.1], 1.0)[0])}
+    return {"q*, p=(.9,.1), gamma=1": float(maps.inverse_focal_map([0.9, 0.1], 1.0)[0])}
 
 
 @_erratum(
@@ -252,8 +239,8 @@ def _gamma_at_half() -> dict[str, float]:
     a, b = 0.8, 0.2 * np.log(0.2)
     w0 = lambertw(-(a ** (1 - a / b) / b) * np.log(a), 0).real
     return {
-        "gamma*(.5)": float(gamma_for_probability(0.5)),
-        "gamma*(.2)": float(gamma_for_probability(0.2)),
+        "gamma*(.5)": float(maps.gamma_for_probability(0.5)),
+        "gamma*(.2)": float(maps.gamma_for_probability(0.2)),
         "gamma from W0 at .2": float(a / b + w0 / np.log(a)),
     }
 

@@ -14,13 +14,16 @@ from focalcal.predictions import Predictions
 from focalcal_papers.experiments import (
     EXPERIMENTS,
     Finding,
+    Material,
     Result,
     Run,
     Store,
     reproduction_document,
 )
-from focalcal_papers.experiments.claims import Pair, claims, pairs
+from focalcal_papers.experiments.claims import Claim, claims
+from focalcal_papers.experiments.ie_grid import own_cells
 from focalcal_papers.experiments.overview import overview, what_was_run
+from focalcal_papers.experiments.pairs import Pair, pairs
 
 PAPERS = Path(__file__).parents[3] / "papers"
 
@@ -99,12 +102,70 @@ def test_a_claim_fails_where_its_numbers_do(tmp_path):
     assert accuracy.verdict == "holds"
 
 
+def test_other_lengths_and_smoothed_labels_are_no_seeds_of_cross_entropy(tmp_path):
+    image = {"dataset": "cifar10", "model": "resnet50", "epochs": 350, "mixup": 0.0, "sam": 0.0}
+    plain = _run("ce", 0, 0.05, **image)
+    others = [
+        _run("ce", 1, 0.02, **image | {"epochs": 200}),
+        _run("ce", 1, 0.02, **image, label_smoothing=0.05),
+        _run("ce", 1, 0.02, **image, weight_decay=5e-3),
+        _run("fl-3", 1, 0.02, **image, label_smoothing=0.05),
+    ]
+    runs = [plain, *others, _run("fla-53", 0, 0.01, **image)]
+    (found,) = pairs(runs, "before", "ece")
+    assert found.first == [pytest.approx(5.0)]
+    assert len({run.setting for run in runs}) == len(runs)
+    assert others[1].label == "cifar10 resnet50 ls-0.05, 350 epochs, seed 1"
+    # Of Table 1 only cross-entropy and FLA-53, each before and after scaling.
+    assert own_cells("1", runs) == 4
+    assert own_cells("1", others) == own_cells("10", others) == 0
+    some = Predictions(logits=np.eye(2), labels=[0, 1])
+    curved = [dataclasses.replace(r, test=some, curvature={}) for r in (plain, others[1])]
+    text = what_was_run(EXPERIMENTS["geo/open1"], curved, Store(tmp_path))
+    assert "2 of 7 recipes: cifar10 resnet50 350 epochs (ce, ls-0.05)" in text
+
+
+def test_a_figure_of_several_losses_shows_one_network():
+    def run(model, loss, seed=0):
+        return _run(loss, seed, 0.05, dataset="cifar10", model=model, epochs=350)
+
+    runs = [run("densenet121", "ce"), run("resnet18", "ce", 1), run("resnet18", "ce", 0)]
+    runs += [run("resnet18", "fl-3"), run("resnet50", "ce")]
+    found = Material("stored", tuple(runs)).by_loss()
+    assert {k: (r.network, r.settings["seed"]) for k, r in found.items()} == {
+        "ce": ("resnet18", 1),
+        "fl-3": ("resnet18", 0),
+    }
+    # Equally many losses: the papers' own network.
+    found = Material("stored", (*runs, run("resnet50", "fl-3"))).by_loss()
+    assert {r.network for r in found.values()} == {"resnet50"}
+    assert Material("stored").by_loss() == {}
+
+
+def test_printed_values_that_do_not_come_out_are_named(tmp_path):
+    store = Store(tmp_path)
+
+    def of(agreeing: int) -> Claim:
+        found = [Finding("ECE %, sst tree_lstm ce, 25 epochs", 1.0, 1.0)] * agreeing
+        found += [Finding("ECE %, sst tree_lstm mmce, 25 epochs", 1.0, 9.0)] * (10 - agreeing)
+        store.write(Result("ie/table1", "stored", tuple(found), "", True))
+        return next(c for c in claims([], store) if "printed values" in c.says)
+
+    assert [of(n).verdict for n in (9, 6, 3)] == ["holds", "holds only if", "does not hold"]
+    assert of(6).condition == "sst tree_lstm mmce are left aside"
+    assert "sst tree_lstm 6 of 10 (of each loss 1 run)" in of(6).evidence
+
+
 def test_the_overview_shows_means_beside_the_papers_values():
     lines = overview([_run("ce", 0, 0.06), _run("ce", 1, 0.08)])
     (row,) = [line for line in lines if line.startswith("| ce ")]
     assert "7.00 ± 1.41 | 7.37 |" in row  # IE Table 1
     assert "1.1 ± 0.1 | 1.8 |" in row  # its T
     assert any("300" in line for line in lines)
+    image = {"dataset": "cifar10", "epochs": 350}
+    for model, noted in (("resnet18", True), ("resnet50", False), ("densenet121", False)):
+        lines = overview([_run("ce", 0, 0.06, model=model, **image)])
+        assert ("IE has ResNet-50." in lines) is noted, model
 
 
 def test_the_list_says_what_was_run(tmp_path):

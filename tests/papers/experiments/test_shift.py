@@ -12,8 +12,8 @@ from focalcal import metrics
 from focalcal.calibrators import TemperatureScaling
 from focalcal.predictions import Predictions
 from focalcal_papers.experiments import EXPERIMENTS, Finding, Material, Result, Run, Store, refresh
+from focalcal_papers.experiments.fts_next import measured_shift
 from focalcal_papers.experiments.runner import analysed
-from focalcal_papers.experiments.shift import measured_shift
 
 SETTINGS = {
     **{"dataset": "cifar10", "model": "resnet18", "loss": "fl-1", "epochs": 350, "seed": 0},

@@ -87,7 +87,7 @@ def test_interval_covers_the_true_accuracy_as_often_as_it_says():
 def test_classwise_has_a_line_per_class(ax, rng):
     probs = rng.dirichlet(np.ones(3), 300)
     labels = (probs.cumsum(1) < rng.random((300, 1))).sum(1)
-    panel = classwise_reliability_panel(labels, probs, names=("a", "b", "c"))
+    panel = classwise_reliability_panel(labels, probs, names=np.array(["a", "b", "c"]))
     plot(panel, ax)
     lines = {line.get_label(): line for line in ax.get_lines()}
     # The frequency of class b by hand, in the bin of its largest probabilities.

@@ -105,10 +105,10 @@ def test_a_last_batch_too_small_for_all_processes(config, tmp_path):
     splits = load_splits(config, None)
     folder = RunFolder.create(tmp_path / "run", config, None)
     with pytest.raises(InputError, match="got a last batch of 1"):
-        Session.start(config, splits, folder, torch.device("cpu"), Alone(0, 2))
+        Session(config, splits, folder, torch.device("cpu"), Alone(0, 2)).start()
     curvature = config.replace(batch_size=32, loss="ce+curvature")
     with pytest.raises(InputError, match="one process for a loss that differentiates twice"):
-        Session.start(curvature, splits, folder, torch.device("cpu"), Alone(0, 2))
+        Session(curvature, splits, folder, torch.device("cpu"), Alone(0, 2)).start()
 
 
 def test_devices_by_name(monkeypatch):

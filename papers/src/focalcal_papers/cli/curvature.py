@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -65,16 +64,22 @@ def curvature(
         check_suffix(figure, FIGURES)
     if run is not None and (model or weights or dataset):
         raise InputError("expected a run folder or --model, got both; give one")
-    part = Part(split, data, samples, batch, device)
+    if batch < 1 or samples < 0:
+        got = f"{batch} and {samples}"
+        raise InputError(f"expected --batch >= 1 and --samples >= 0, got {got}")
+    if split not in ("train", "calibration", "test"):
+        raise InputError(f"expected --split train, calibration or test, got {split!r}")
+    part = {"split": split, "data": data, "samples": samples, "device": device}
     if run is not None:
-        network, batches = _from_run(run, part)
+        network, found = _from_run(run, **part)
     elif model and dataset:
-        network, batches = _from_files(model, weights, dataset, normalise, part)
+        network, found = _from_files(model, weights, dataset, normalise, **part)
     else:
         raise InputError("expected a run folder, or --model with --dataset; got neither")
     asked = {"trace": trace, "top": top or 0, "density": density or figure is not None}
     if not trace and top is None and not density:
         asked |= {"trace": True, "top": 1}
+    batches = [pair for x, y in found for pair in _cut(x, y, batch)]
     summary = _measured(network, loss, batches, rtol=rtol, max_probes=max_probes, **asked)
     if figure is not None:
         _draw(summary, loss, figure)
@@ -82,24 +87,6 @@ def curvature(
         terminal.print_json({"loss": loss, "split": split} | summary.record())
     else:
         _print(summary, loss, split, figure)
-
-
-@dataclasses.dataclass(frozen=True)
-class Part:
-    """What is measured and where: so many `samples` of a split, `batch` at a time."""
-
-    split: str
-    data: Path | None
-    samples: int
-    batch: int
-    device: str
-
-    def __post_init__(self) -> None:
-        if self.batch < 1 or self.samples < 0:
-            got = f"{self.batch} and {self.samples}"
-            raise InputError(f"expected --batch >= 1 and --samples >= 0, got {got}")
-        if self.split not in ("train", "calibration", "test"):
-            raise InputError(f"expected --split train, calibration or test, got {self.split!r}")
 
 
 def _measured(network: nn.Module, loss: str, batches: list, **options: Any) -> CurvatureSummary:
@@ -110,16 +97,25 @@ def _measured(network: nn.Module, loss: str, batches: list, **options: Any) -> C
         return summarise_curvature(operator, progress=progress, **options)
 
 
-def _from_run(run: Path, part: Part) -> tuple[nn.Module, list]:
+def _from_run(
+    run: Path, split: str, data: Path | None, samples: int, device: str
+) -> tuple[nn.Module, list]:
     from focalcal_papers.training import open_run
 
-    session = open_run(run, part.data, part.device)
-    found = list(session.source.evaluation(part.split, part.samples))
-    return session.model, _cut([b.inputs for b in found], [b.targets for b in found], part.batch)
+    session = open_run(run, data, device)
+    return session.model, [(b.inputs, b.targets) for b in session.source.evaluation(split, samples)]
 
 
 def _from_files(
-    model: str, weights: Path | None, dataset: str, normalisation: str, part: Part
+    model: str,
+    weights: Path | None,
+    dataset: str,
+    normalisation: str,
+    *,
+    split: str,
+    data: Path | None,
+    samples: int,
+    device: str,
 ) -> tuple[nn.Module, list]:
     import torch
 
@@ -131,28 +127,24 @@ def _from_files(
         raise InputError("expected --weights with --model, got none; curvature is of trained ones")
     if normalisation not in ("own", "imagenet"):
         raise InputError(f"expected --normalise 'own' or 'imagenet', got {normalisation!r}")
-    splits = load(dataset, part.data)
+    splits = load(dataset, data)
     shape = {"input_shape": splits.input_shape} if "input_shape" in model_settings(model) else {}
-    place = choose_device(part.device)
+    place = choose_device(device)
     network = load_weights(make_model(model, splits.n_classes, **shape), weights).to(place)
-    found = splits.parts()[part.split]
+    found = splits.parts()[split]
     if not isinstance(found.inputs, torch.Tensor):
         raise InputError(f"expected a data set of tensors, got {dataset!r}; pass a run folder")
-    count = part.samples or len(found)
+    count = samples or len(found)
     x, y = found.inputs[:count], found.labels[:count]
     if x.dtype == torch.uint8:
         imagenet = (torch.tensor(IMAGENET_MEAN), torch.tensor(IMAGENET_STD))
         x = normalise(x, *((splits.mean, splits.std) if normalisation == "own" else imagenet))
-    return network, _cut([x.to(place)], [y.to(place)], part.batch)
+    return network, [(x.to(place), y.to(place))]
 
 
-def _cut(inputs: list, targets: list, batch: int) -> list:
+def _cut(x: Any, y: Any, batch: int) -> list:
     """Batches of at most `batch` samples; collated trees stay as they came."""
-    import torch
-
-    if not all(isinstance(x, torch.Tensor) for x in inputs):
-        return list(zip(inputs, targets))
-    return [pair for x, y in zip(inputs, targets) for pair in zip(x.split(batch), y.split(batch))]
+    return list(zip(x.split(batch), y.split(batch))) if hasattr(x, "split") else [(x, y)]
 
 
 def _draw(summary: CurvatureSummary, loss: str, path: Path) -> None:

@@ -72,7 +72,9 @@ def reproduce(
     if report is not None:
         check_suffix(report, (".md",))
     if list_names:
-        _list(Store(out or _existing_store()), json_output)
+        ours = Path("papers") / RESULTS
+        here = (RESULTS / "trained").is_dir() or not ours.is_dir()
+        _list(Store(out or (RESULTS if here else ours)), json_output)
         return
     out = out or RESULTS
     store = Store(out)
@@ -93,10 +95,9 @@ def reproduce(
         terminal.print_json(records if len(records) > 1 else records[0])
 
 
-def _existing_store() -> Path:
-    """The store to read: ./results, or that of this repository."""
-    ours = Path("papers") / RESULTS
-    return ours if ours.is_dir() and not (RESULTS / "trained").is_dir() else RESULTS
+def _tell(step: str) -> None:
+    if sys.stderr.isatty():
+        terminal.note(f"  {step}")
 
 
 def _write_report(report: Path, store: Store, data: Path | None) -> None:
@@ -112,12 +113,6 @@ def _write_report(report: Path, store: Store, data: Path | None) -> None:
     figures = os.path.relpath(store.path / "figures", report.parent)
     made = reproduction_document(EXPERIMENTS.values(), store, Path(figures).as_posix())
     made.write(report, store)
-
-
-def _tell(step: str) -> None:
-    """Name the run that starts, on a terminal."""
-    if sys.stderr.isatty():
-        terminal.note(f"  {step}")
 
 
 def _chosen(patterns: list[str], known: list[str]) -> list[str]:

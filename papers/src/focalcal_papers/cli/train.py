@@ -70,39 +70,27 @@ def train(
     json_output: Json = False,
 ) -> None:
     """Train a model; the same command continues a run that was interrupted."""
-    given = locals()
+    given = dict(locals())
+    from focalcal_papers.training.loop import train as train_one
+    from focalcal_papers.training.parallel import summary, train_many
+
     changes = {name: given[name] for name in SETTINGS if given[name] is not None}
     changes |= dict(_parse_setting(text) for text in settings or [])
     configs = _varied(_configs(recipes or [], changes), vary or [])
     where = {"data_dir": data, "device": device, "stop_after": stop_after}
+    folders = [(out or Path("runs")) / name for name in configs]
     if len(configs) > 1:
-        states = _side_by_side(configs, out, at_once=parallel, mps=mps, **where)
+        many = list(configs.values())
+        states = train_many(many, folders=folders, at_once=parallel, mps=mps, **where)
     else:
-        states = [_alone(configs, out, tensorboard=tensorboard, **where)]
+        (config,) = configs.values()
+        with terminal.progress(f"{config.model} {config.dataset} {config.loss}") as progress:
+            place = {"run_dir": out or folders[0], "progress": progress}
+            result = train_one(config, tensorboard=tensorboard, **place, **where)
+        states = [summary(result.folder)]
     _print(states, json_output)
     if any(state["state"] == "failed" for state in states):
         raise typer.Exit(1)
-
-
-def _side_by_side(
-    configs: dict[str, TrainConfig], out: Path | None, **options: Any
-) -> list[dict[str, Any]]:
-    """Train several runs; their summaries, that of a failed run among them."""
-    from focalcal_papers.training.parallel import train_many
-
-    folders = [(out or Path("runs")) / name for name in configs]
-    return train_many(list(configs.values()), folders=folders, **options)
-
-
-def _alone(configs: dict[str, TrainConfig], out: Path | None, **options: Any) -> dict[str, Any]:
-    """Train one run; its summary."""
-    from focalcal_papers.training.loop import train
-    from focalcal_papers.training.parallel import summary
-
-    ((name, config),) = configs.items()
-    with terminal.progress(f"{config.model} {config.dataset} {config.loss}") as progress:
-        result = train(config, run_dir=out or Path("runs") / name, progress=progress, **options)
-    return summary(result.folder)
 
 
 def _parse_setting(text: str) -> tuple[str, Any]:

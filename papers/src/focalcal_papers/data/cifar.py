@@ -6,7 +6,6 @@ the 50,000 training images, and the 10,000 test images.
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,7 +14,13 @@ import torch
 from torch import Tensor
 
 from focalcal.errors import FileFormatError
-from focalcal_papers.data.files import check_folder, find_folder, missing_files
+from focalcal_papers.data.files import (
+    PathLike,
+    check_count,
+    check_folder,
+    find_folder,
+    missing_files,
+)
 from focalcal_papers.data.pickled import read_cifar_pickle
 from focalcal_papers.data.splits import CIFAR_MEAN, CIFAR_STD, DataSplits, cut_training
 
@@ -58,40 +63,29 @@ _CIFAR100 = _Version(
 
 
 def load_cifar10(
-    folder: str | os.PathLike[str],
-    *,
-    seed: int = 0,
-    calibration: int | None = None,
-    complete: bool = True,
+    folder: PathLike, *, seed: int = 0, calibration: int | None = None, complete: bool = True
 ) -> DataSplits:
     """CIFAR-10 from `cifar-10-batches-bin` (or `-py`) in `folder`, or from `folder` itself.
 
     `complete=False` accepts shortened files; a tenth of the training images then calibrates.
     """
     *parts, _ = _read(_CIFAR10, folder, complete)
-    options = {"seed": seed, "calibration": calibration, **_SPLIT}
-    return cut_training("cifar10", *parts, CIFAR10_CLASSES, **options)
+    return cut_training("cifar10", *parts, CIFAR10_CLASSES, calibration, seed=seed, **_SPLIT)
 
 
 def load_cifar100(
-    folder: str | os.PathLike[str],
-    *,
-    seed: int = 0,
-    calibration: int | None = None,
-    complete: bool = True,
+    folder: PathLike, *, seed: int = 0, calibration: int | None = None, complete: bool = True
 ) -> DataSplits:
     """CIFAR-100 with its 100 fine labels from `cifar-100-binary` (or `-python`) in `folder`."""
     *parts, place = _read(_CIFAR100, folder, complete)
-    options = {"seed": seed, "calibration": calibration, **_SPLIT}
-    return cut_training("cifar100", *parts, _fine_names(place), **options)
+    names = _fine_names(place)
+    return cut_training("cifar100", *parts, names, calibration, seed=seed, **_SPLIT)
 
 
 Part = tuple[Tensor, Tensor]
 
 
-def _read(
-    version: _Version, folder: str | os.PathLike[str], complete: bool
-) -> tuple[Part, Part, Path]:
+def _read(version: _Version, folder: PathLike, complete: bool) -> tuple[Part, Part, Path]:
     """Images and labels of the training and test files, and the folder they lie in."""
     folder = check_folder(folder, version.title)
     binary = [f"{name}.bin" for name in version.files]
@@ -143,11 +137,7 @@ def _read_python(path: Path, version: _Version) -> tuple[np.ndarray, np.ndarray]
 
 
 def _check(path: Path, labels: np.ndarray, n_classes: int, records: int | None) -> None:
-    if records is not None and len(labels) != records:
-        raise FileFormatError(
-            f"expected {records} images, got {len(labels)} in {path}; "
-            "fetch it again, or pass complete=False to use a shortened copy"
-        )
+    check_count(len(labels), records, "images", path, "fetch")
     if len(labels) and labels.max() >= n_classes:
         row = int(labels.argmax())
         raise FileFormatError(

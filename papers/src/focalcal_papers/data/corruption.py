@@ -1,6 +1,6 @@
 """Corrupted images for studies of distribution shift (Hendrycks & Dietterich 2019).
 
-Pure batch functions of uint8 images (B, C, H, W) with their strengths for 32×32 images.
+Pure batch functions of images (B, C, H, W) in 0..1, with their strengths for 32×32 pixels.
 """
 
 from __future__ import annotations
@@ -11,49 +11,36 @@ from torch import Tensor
 
 from focalcal.errors import InputError
 
-# Strength at severity 1 to 5, for pixels in 0..1.
-_NOISE_STD = (0.04, 0.06, 0.08, 0.09, 0.10)
-_BLUR_SIGMA = (0.4, 0.6, 0.7, 0.8, 1.0)
-_CONTRAST = (0.75, 0.5, 0.4, 0.3, 0.15)
 
-
-def gaussian_noise(images: Tensor, severity: int, generator: torch.Generator | None) -> Tensor:
+def gaussian_noise(x: Tensor, std: float, generator: torch.Generator | None) -> Tensor:
     """Add independent normal noise to each pixel."""
-    std = _strength(_NOISE_STD, severity)
-    x = images.to(torch.float32) / 255
-    noise = torch.randn(x.shape, generator=generator, device=x.device)
-    return _to_bytes(x + std * noise)
+    return x + std * torch.randn(x.shape, generator=generator, device=x.device)
 
 
-def gaussian_blur(
-    images: Tensor, severity: int, generator: torch.Generator | None = None
-) -> Tensor:
+def gaussian_blur(x: Tensor, sigma: float, generator: torch.Generator | None = None) -> Tensor:
     """Convolve each channel with a Gaussian; the border is repeated outwards."""
-    sigma = _strength(_BLUR_SIGMA, severity)
     radius = int(4 * sigma + 0.5)
-    steps = torch.arange(-radius, radius + 1, device=images.device)
+    steps = torch.arange(-radius, radius + 1, device=x.device)
     kernel = torch.exp(-0.5 * (steps / sigma) ** 2)
     kernel = kernel / kernel.sum()
-    channels = images.shape[1]
-    x = F.pad(images.to(torch.float32) / 255, [radius] * 4, mode="replicate")
+    channels = x.shape[1]
+    x = F.pad(x, [radius] * 4, mode="replicate")
     x = F.conv2d(x, kernel.view(1, 1, -1, 1).expand(channels, 1, -1, 1), groups=channels)
-    x = F.conv2d(x, kernel.view(1, 1, 1, -1).expand(channels, 1, 1, -1), groups=channels)
-    return _to_bytes(x)
+    return F.conv2d(x, kernel.view(1, 1, 1, -1).expand(channels, 1, 1, -1), groups=channels)
 
 
-def contrast(images: Tensor, severity: int, generator: torch.Generator | None = None) -> Tensor:
+def contrast(x: Tensor, keep: float, generator: torch.Generator | None = None) -> Tensor:
     """Draw each channel towards its mean over the image."""
-    keep = _strength(_CONTRAST, severity)
-    x = images.to(torch.float32) / 255
     mean = x.mean((2, 3), keepdim=True)
-    return _to_bytes((x - mean) * keep + mean)
+    return (x - mean) * keep + mean
 
 
 CORRUPTIONS = {
-    "gaussian_noise": gaussian_noise,
-    "gaussian_blur": gaussian_blur,
-    "contrast": contrast,
+    "gaussian_noise": (gaussian_noise, (0.04, 0.06, 0.08, 0.09, 0.10)),
+    "gaussian_blur": (gaussian_blur, (0.4, 0.6, 0.7, 0.8, 1.0)),
+    "contrast": (contrast, (0.75, 0.5, 0.4, 0.3, 0.15)),
 }
+"""Each function with its strengths at severity 1 to 5."""
 
 
 def corrupt(
@@ -67,14 +54,8 @@ def corrupt(
     """
     if kind not in CORRUPTIONS:
         raise InputError(f"expected a corruption of {sorted(CORRUPTIONS)}, got {kind!r}")
-    return CORRUPTIONS[kind](images, severity, generator)
-
-
-def _strength(values: tuple[float, ...], severity: int) -> float:
     if severity not in range(1, 6):
         raise InputError(f"expected a severity of 1 to 5, got {severity}")
-    return values[severity - 1]
-
-
-def _to_bytes(x: Tensor) -> Tensor:
+    change, strengths = CORRUPTIONS[kind]
+    x = change(images.to(torch.float32) / 255, strengths[severity - 1], generator)
     return (255 * x).round().clamp(0, 255).to(torch.uint8)

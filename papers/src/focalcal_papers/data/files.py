@@ -10,6 +10,8 @@ from pathlib import Path
 
 from focalcal.errors import FileFormatError
 
+PathLike = str | os.PathLike[str]
+
 
 def check_folder(folder: str | os.PathLike[str] | None, name: str) -> Path:
     """The folder as a path; None or a folder that does not exist is an error."""
@@ -50,6 +52,15 @@ def missing_files(name: str, folder: Path, files: Sequence[str], source: str) ->
         f"expected the files of {name}, did not find {', '.join(absent)} in {folder}; "
         f"download them from {source} and unpack them into {folder}"
     )
+
+
+def check_count(got: int, expected: int | None, what: str, place: Path, get: str) -> None:
+    """Whether a file or folder holds as many samples as the official one; None: any number."""
+    if expected is not None and got != expected:
+        raise FileFormatError(
+            f"expected {expected} {what}, got {got} in {place}; "
+            f"{get} it again, or pass complete=False to use a shortened copy"
+        )
 
 
 def read_bytes(path: Path) -> bytes:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import struct
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import numpy as np
 import torch
 
 from focalcal.errors import FileFormatError
-from focalcal_papers.data.files import check_folder, missing_files, read_bytes
+from focalcal_papers.data.files import PathLike, check_folder, missing_files, read_bytes
 from focalcal_papers.data.splits import DataSplits, cut_training
 
 MNIST_CLASSES = tuple("0123456789")
@@ -27,15 +26,13 @@ _SOURCES = {
 }
 
 
-def load_mnist(
-    folder: str | os.PathLike[str], *, seed: int = 0, calibration: int | None = None
-) -> DataSplits:
+def load_mnist(folder: PathLike, *, seed: int = 0, calibration: int | None = None) -> DataSplits:
     """MNIST: images (N, 1, 28, 28) uint8. See `load_fashion_mnist`."""
     return _load("mnist", folder, MNIST_CLASSES, seed, calibration)
 
 
 def load_fashion_mnist(
-    folder: str | os.PathLike[str], *, seed: int = 0, calibration: int | None = None
+    folder: PathLike, *, seed: int = 0, calibration: int | None = None
 ) -> DataSplits:
     """Fashion-MNIST: images (N, 1, 28, 28) uint8; one in twelve training images calibrates.
 
@@ -67,11 +64,7 @@ def read_idx(path: Path, ndim: int) -> np.ndarray:
 
 
 def _load(
-    name: str,
-    folder: str | os.PathLike[str],
-    classes: tuple[str, ...],
-    seed: int,
-    calibration: int | None,
+    name: str, folder: PathLike, classes: tuple[str, ...], seed: int, calibration: int | None
 ) -> DataSplits:
     folder = check_folder(folder, name)
     paths = {
@@ -92,8 +85,8 @@ def _load(
                 f"{paths[part, 'labels-idx1']} and {len(images)} in {paths[part, 'images-idx3']}"
             )
         parts.append((torch.tensor(images)[:, None], torch.tensor(labels, dtype=torch.int64)))
-    options = {"calibration": calibration, "one_in": 12, "seed": seed, "moments": _MOMENTS[name]}
-    return cut_training(name, *parts, classes, **options)
+    moments = _MOMENTS[name]
+    return cut_training(name, *parts, classes, calibration, one_in=12, seed=seed, moments=moments)
 
 
 def _find(folder: Path, part: str, kind: str) -> Path | None:

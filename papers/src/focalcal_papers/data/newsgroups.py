@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import torch
 
 from focalcal.errors import FileFormatError, InputError
-from focalcal_papers.data.files import locate
+from focalcal_papers.data.files import PathLike, check_count, locate
 from focalcal_papers.data.splits import DataSplits, Split, cut
 from focalcal_papers.data.text import Vocabulary, read_word_vectors, tokenize
 
@@ -17,7 +16,7 @@ SOURCE = "http://qwone.com/~jason/20Newsgroups/20news-bydate.tar.gz"
 
 
 def load_newsgroups(
-    folder: str | os.PathLike[str],
+    folder: PathLike,
     *,
     seed: int = 0,
     split: str = "bydate",
@@ -25,7 +24,7 @@ def load_newsgroups(
     calibration: int = 900,
     vocabulary_size: int = 20_000,
     length: int = 1000,
-    vectors: str | os.PathLike[str] | None = None,
+    vectors: PathLike | None = None,
     complete: bool = True,
 ) -> DataSplits:
     """20 Newsgroups as word numbers (N, length) int64, from the 18,846 messages of "bydate".
@@ -86,9 +85,5 @@ def _read(
             text = path.read_text("latin-1")
             texts.append(tokenize(text if headers else text.partition("\n\n")[2] or text))
             labels.append(label)
-    if count is not None and len(texts) != count:
-        raise FileFormatError(
-            f"expected {count} messages, got {len(texts)} in {folder}; "
-            "unpack it again, or pass complete=False to use a shortened copy"
-        )
+    check_count(len(texts), count, "messages", folder, "unpack")
     return texts, torch.tensor(labels, dtype=torch.int64)

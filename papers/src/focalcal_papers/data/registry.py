@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import os
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +10,7 @@ import torch
 
 from focalcal.errors import InputError
 from focalcal_papers.data import cifar, idx, newsgroups, sst, synthetic, tiny_imagenet
+from focalcal_papers.data.files import PathLike
 from focalcal_papers.data.splits import DataSplits
 
 DATASETS: dict[str, Callable[..., DataSplits]] = {
@@ -29,7 +29,7 @@ DATASETS: dict[str, Callable[..., DataSplits]] = {
 
 def load(
     name: str,
-    folder: str | os.PathLike[str] | None = None,
+    folder: PathLike | None = None,
     *,
     seed: int = 0,
     device: torch.device | str = "cpu",

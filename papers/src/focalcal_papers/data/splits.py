@@ -134,8 +134,8 @@ def cut_training(
     train: tuple[Tensor, Tensor],
     test: tuple[Tensor, Tensor],
     classes: Sequence[str],
-    *,
     calibration: int | None,
+    *,
     one_in: int,
     seed: int,
     moments: tuple[Sequence[float], Sequence[float]] | None = None,
@@ -186,12 +186,13 @@ def _check_split(name: str, split: Split, n_source: int, n_classes: int) -> None
             f"expected as many inputs, labels and indices in {name}, "
             f"got {len(split.inputs)}, {n} and {len(split.indices)}"
         )
-    low, high = int(split.indices.min()), int(split.indices.max())
-    if low < 0 or high >= n_source:
-        raise InputError(f"expected {name} indices in 0..{n_source - 1}, got {low}..{high}")
-    low, high = int(split.labels.min()), int(split.labels.max())
-    if low < 0 or high >= n_classes:
-        raise InputError(f"expected {name} labels in 0..{n_classes - 1}, got {low}..{high}")
+    for what, values, end in (
+        ("indices", split.indices, n_source),
+        ("labels", split.labels, n_classes),
+    ):
+        low, high = int(values.min()), int(values.max())
+        if low < 0 or high >= end:
+            raise InputError(f"expected {name} {what} in 0..{end - 1}, got {low}..{high}")
 
 
 def _check_disjoint(parts: dict[str, Split]) -> None:

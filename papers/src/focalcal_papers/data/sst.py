@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import torch
 
 from focalcal.errors import FileFormatError
-from focalcal_papers.data.files import locate
+from focalcal_papers.data.files import PathLike, check_count, locate
 from focalcal_papers.data.splits import DataSplits, Split
 from focalcal_papers.data.text import Vocabulary, read_word_vectors
 from focalcal_papers.data.trees import Tree, Trees, parse_tree
@@ -21,11 +20,7 @@ _ESCAPES = {"-lrb-": "(", "-rrb-": ")", "``": '"', "''": '"'}
 
 
 def load_sst(
-    folder: str | os.PathLike[str],
-    *,
-    seed: int = 0,
-    vectors: str | os.PathLike[str] | None = None,
-    complete: bool = True,
+    folder: PathLike, *, seed: int = 0, vectors: PathLike | None = None, complete: bool = True
 ) -> DataSplits:
     """SST with negative and positive sentences: 6,920 train, 872 calibration, 1,821 test trees.
 
@@ -75,11 +70,7 @@ def _read(path: Path, count: int | None) -> list[Tree]:
             trees.append(parse_tree(line))
         except FileFormatError as error:
             raise FileFormatError(f"{error} (line {number} of {path})") from error
-    if count is not None and len(trees) != count:
-        raise FileFormatError(
-            f"expected {count} trees, got {len(trees)} in {path}; "
-            "fetch it again, or pass complete=False to use a shortened copy"
-        )
+    check_count(len(trees), count, "trees", path, "fetch")
     return trees
 
 

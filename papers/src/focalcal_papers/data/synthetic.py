@@ -34,9 +34,10 @@ def load_blobs(
         noise = torch.randn(n, features, generator=generator)
         return centres[labels] + spread * noise, labels
 
-    names = _names(n_classes)
-    options = {"calibration": calibration, "seed": seed, **_SYNTHETIC}
-    return cut_training("blobs", draw(n_train), draw(n_test), names, **options)
+    train, test = draw(n_train), draw(n_test)
+    return cut_training(
+        "blobs", train, test, _names(n_classes), calibration, seed=seed, **_SYNTHETIC
+    )
 
 
 def load_synthetic_images(
@@ -90,5 +91,7 @@ def load_square_clusters(
         flip = torch.rand(n, generator=generator) < flipped
         return inputs, torch.where(flip, 1 - corners[:, 0], corners[:, 0])
 
-    options = {"calibration": calibration, "seed": seed, **_SYNTHETIC}
-    return cut_training("square_clusters", draw(n_train), draw(n_test), _names(2), **options)
+    train, test = draw(n_train), draw(n_test)
+    return cut_training(
+        "square_clusters", train, test, _names(2), calibration, seed=seed, **_SYNTHETIC
+    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -16,6 +15,7 @@ from torch import Tensor
 
 from focalcal.errors import FileFormatError, InputError
 from focalcal.formats import read_table
+from focalcal_papers.data.files import PathLike
 
 _WORD = re.compile(r"[^\W_]+")
 PADDING, UNKNOWN = 0, 1
@@ -90,9 +90,7 @@ class WordVectors:
         return rows
 
 
-def read_word_vectors(
-    path: str | os.PathLike[str], *, keep: Iterable[str] | None = None
-) -> WordVectors:
+def read_word_vectors(path: PathLike, *, keep: Iterable[str] | None = None) -> WordVectors:
     """GloVe vectors: the official text file, or an npz with `vectors` and words.txt beside it.
 
     `keep` limits a text file to the words named, which saves memory: the full file has 400,000.

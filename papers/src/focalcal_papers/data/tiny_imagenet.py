@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import torch
 from torch import Tensor
 
 from focalcal.errors import FileFormatError, MissingExtraError
-from focalcal_papers.data.files import locate
+from focalcal_papers.data.files import PathLike, locate
 from focalcal_papers.data.splits import CIFAR_MEAN, CIFAR_STD, DataSplits, cut_training
 
 SOURCE = "http://cs231n.stanford.edu/tiny-imagenet-200.zip"
@@ -19,11 +18,7 @@ _SIZE = 64
 
 
 def load_tiny_imagenet(
-    folder: str | os.PathLike[str],
-    *,
-    seed: int = 0,
-    calibration: int | None = None,
-    complete: bool = True,
+    folder: PathLike, *, seed: int = 0, calibration: int | None = None, complete: bool = True
 ) -> DataSplits:
     """Tiny-ImageNet: images (N, 3, 64, 64) uint8; 90,000 train, 10,000 calibration, 10,000 test.
 

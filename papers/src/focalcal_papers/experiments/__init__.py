@@ -10,7 +10,6 @@ from focalcal_papers.experiments import (
     fts_next,
     fts_open,
     geo,
-    geo_small,
     ie,
     ie_figures,
     ie_recipe,
@@ -22,15 +21,9 @@ from focalcal_papers.experiments.runs import Run
 from focalcal_papers.experiments.store import Store
 
 EXPERIMENTS: dict[str, Experiment] = {
-    **ie.EXPERIMENTS,
-    **ie_recipe.EXPERIMENTS,
-    **ie_figures.EXPERIMENTS,
-    **fts.EXPERIMENTS,
-    **fts_open.EXPERIMENTS,
-    **fts_next.EXPERIMENTS,
-    **cpe.EXPERIMENTS,
-    **geo.EXPERIMENTS,
-    **geo_small.EXPERIMENTS,
+    name: experiment
+    for module in (ie, ie_recipe, ie_figures, fts, fts_open, fts_next, cpe, geo)
+    for name, experiment in module.EXPERIMENTS.items()
 }
 """Name on the command line to experiment, in the papers' order."""
 

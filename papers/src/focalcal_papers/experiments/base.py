@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from focalcal.metrics import Estimate
-from focalcal_papers.experiments.runs import Run
+from focalcal_papers.experiments.runs import Run, grouped
 from focalcal_papers.figures import Panel, Table
 
 SCALES = ("smoke", "lite", "paper")
@@ -192,11 +192,14 @@ class Material:
     """Recipes that could not be run, and why."""
 
     def by_loss(self) -> dict[str, Run]:
-        """One run per loss: of several seeds or networks the first."""
-        found: dict[str, Run] = {}
-        for run in self.runs:
-            found.setdefault(run.loss, run)
-        return found
+        """One run per loss, the first seed, all of the network that most losses were run on.
+
+        Of several such networks the papers' own, ResNet-50.
+        """
+        by_place = grouped(self.runs, lambda run: run.place)
+        places = {place: grouped(own, lambda run: run.loss) for place, own in by_place.items()}
+        chosen = max(places, key=lambda k: (len(places[k]), k.endswith(" resnet50")), default="")
+        return {loss: own[0] for loss, own in places.get(chosen, {}).items()}
 
 
 Analyse = Callable[[Material], Analysis]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax
 
 from focalcal.calibrators import TemperatureScaling
@@ -14,7 +13,7 @@ from focalcal_papers.experiments import published
 from focalcal_papers.experiments.base import Analysis, Experiments, Finding, Material
 from focalcal_papers.experiments.published import Network, trained_networks
 from focalcal_papers.experiments.runs import evaluated, fitted
-from focalcal_papers.experiments.settings import SMOKE, Settings, is_published
+from focalcal_papers.experiments.settings import SMOKE, Settings, accepts_cifar10
 from focalcal_papers.figures import Table
 from focalcal_papers.figures import cpe as figures
 
@@ -77,16 +76,12 @@ def _psi_recipes(scale: str) -> dict[str, Settings]:
     return {"blobs-mlp-fl-3": settings | {"trace_every": 0}}
 
 
-def _accepts_cifar(settings: Settings) -> bool:
-    return settings["dataset"] == "cifar10" and is_published(settings)
-
-
 @EXPERIMENTS.declare(
     "cpe/psi-trained",
     "Ψ on a network trained with focal loss",
     "Ψ turns the focal network's output into class-posterior probabilities",
     recipes=_psi_recipes,
-    accepts=lambda s: _accepts_cifar(s) and s["loss"].startswith("fl-"),
+    accepts=lambda s: accepts_cifar10(s) and s["loss"].startswith("fl-"),
     made_up=True,
 )
 def _psi_trained(material: Material) -> Analysis:
@@ -128,7 +123,7 @@ def _psi_trained(material: Material) -> Analysis:
     "cpe/human",
     "Does Ψ recover the human label distribution?",
     "an open question: p(y|x) is known here from about 51 people per image",
-    accepts=_accepts_cifar,
+    accepts=accepts_cifar10,
     files=(published.HUMAN, published.GOLDEN),
 )
 def _human(material: Material) -> Analysis:
@@ -193,11 +188,10 @@ def _worse(gaps: dict[str, list[Finding]]) -> str:
 
 
 def _human_temperature(z: np.ndarray, share: np.ndarray) -> float:
-    def loss(log_t: float) -> float:
-        return -float((share * log_softmax(z / np.exp(log_t), axis=1)).sum(axis=1).mean())
+    def loss(t: float) -> float:
+        return -float((share * log_softmax(z / t, axis=1)).sum(axis=1).mean())
 
-    found = minimize_scalar(loss, bounds=(np.log(0.1), np.log(20)), method="bounded")
-    return float(np.exp(found.x))
+    return published.lowest_temperature(loss, np.log(0.1), np.log(20))
 
 
 def _listed(each: dict[str, np.ndarray], start: str) -> str:

@@ -15,11 +15,11 @@ from focalcal_papers.experiments import published
 from focalcal_papers.experiments.base import MARGIN, STORED, Experiment, Material, Result
 from focalcal_papers.experiments.claims import ONLY_IF, PAPERS, Claim, by_paper, claims
 from focalcal_papers.experiments.ie_grid import own_cells, printed_cells
-from focalcal_papers.experiments.overview import overview, run_rows
+from focalcal_papers.experiments.overview import overview, run_rows, table_lines
 from focalcal_papers.experiments.runner import analysed, figure_of
 from focalcal_papers.experiments.runs import Run
 from focalcal_papers.experiments.store import Store
-from focalcal_papers.figures import Table, draw, save
+from focalcal_papers.figures import draw, save
 
 SHOWN = 40
 """Comparisons of one experiment on its page; values.csv has them all."""
@@ -96,8 +96,8 @@ def _claims(found: Sequence[Claim], stored: Sequence[Run], figures: str | None) 
     n = {run.dataset: run.before["ece"].n for run in stored}
     sizes = "; ".join(f"{name} {count:,}" for name, count in n.items())
     lines = ["## What the papers claim, and what we found", ""]
-    lines += ["| paper | claim | verdict |", "|---|---|---|"]
-    lines += [f"| {c.paper} | {c.says} | **{c.verdict}** |" for c in found]
+    rows = [(c.paper, c.says, f"**{c.verdict}**") for c in found]
+    lines += table_lines(("paper", "claim", "verdict"), rows)
     lines += ["", f"n, the number of test samples: {sizes}."]
     for paper, own in by_paper(found).items():
         lines += ["", f"### {paper}: {PAPERS[paper]}"]
@@ -127,9 +127,7 @@ def _cells(stored: Sequence[Run]) -> tuple[str, list[str]]:
         " counted: SST (word vectors of 100 numbers, the paper's have 300), the official split of"
         " 20 Newsgroups, and ResNet-18, which the paper does not have.",
         "",
-        "| table | " + " | ".join(t for t, *_ in counted) + " |",
-        "|" + "---|" * (len(counted) + 1),
-        "| cells | " + " | ".join(f"{a} of {b}" for _, a, b in counted) + " |",
+        *table_lines(("table", *IE_TABLES), [("cells", *(f"{a} of {b}" for _, a, b in counted))]),
     ]
     return count, lines
 
@@ -139,11 +137,11 @@ def _names(results: Sequence[tuple[Experiment, Result | None]], pages: dict[str,
     lines += ["`reproduction/values.csv`, all runs in [runs](reproduction/runs.md)."]
     if "open-questions.md" in pages:
         lines[-1] += " What the papers left open: [answers](reproduction/open-questions.md)."
-    lines += ["", "| name | what | verdict |", "|---|---|---|"]
+    rows = []
     for e, r in results:
         place = f"reproduction/{_paper(e)}.md#{e.name.replace('/', '')}"
-        lines.append(f"| [{e.name}]({place}) | {e.title} | {summary(r)} |")
-    return lines
+        rows.append((f"[{e.name}]({place})", e.title, summary(r)))
+    return [*lines, "", *table_lines(("name", "what", "verdict"), rows)]
 
 
 def _paper_page(
@@ -173,26 +171,21 @@ def _section(experiment: Experiment, result: Result | None) -> list[str]:
         return [*lines, f"Not run: it takes {runs} on {', '.join(data)}."]
     lines += [result.conclusion]
     for table in result.tables:
-        lines += ["", *_table(table)]
+        lines += ["", f"{table.title[:1].upper()}{table.title[1:]}:", ""]
+        lines += table_lines(table.columns, table.rows)
     listed = [f for f in result.findings if f.verdict != "measured"]
     if listed and not result.tables:
-        lines += ["", "| quantity | paper | ours | n | verdict |", "|---|---|---|---|---|"]
+        rows = []
         for f in listed[:SHOWN]:
             ours = f"— ({f.reason})" if f.ours is None else f.text
             paper = "—" if f.paper is None else f"{f.paper:.4g}"
             paper += f" ({f.setting})" if f.setting and f.paper is not None else ""
-            what = f.what.replace("|", "\\|")
             n = "" if f.n is None else f.n
-            lines.append(f"| {what} | {paper} | {ours} | {n} | {f.verdict} |")
+            rows.append((f.what.replace("|", "\\|"), paper, ours, n, f.verdict))
+        lines += ["", *table_lines(("quantity", "paper", "ours", "n", "verdict"), rows)]
     if result.scale in ("paper", "lite") and not experiment.theory:
         lines += ["", f"Scale: {result.scale}."]
     return lines
-
-
-def _table(table: Table) -> list[str]:
-    head = ["| " + " | ".join(table.columns) + " |", "|" + "---|" * len(table.columns)]
-    body = ["| " + " | ".join(map(str, row)) + " |" for row in table.rows]
-    return [f"{table.title[:1].upper()}{table.title[1:]}:", "", *head, *body]
 
 
 def _values(results: Sequence[tuple[Experiment, Result | None]]) -> str:

@@ -8,16 +8,9 @@ from functools import partial
 
 import numpy as np
 
+from focalcal import maps
 from focalcal.calibrators import FocalTemperatureScaling, TemperatureScaling
 from focalcal.calibrators.focal import TEMPERATURES
-from focalcal.maps import (
-    closest_temperature,
-    focal_log_map,
-    focal_map,
-    inverse_focal_map,
-    temperature_error,
-    tightest_temperature_bounds,
-)
 from focalcal.metrics import adaptive_ece, nll
 from focalcal_papers.experiments import published
 from focalcal_papers.experiments.base import Analysis, Experiments, Finding, Material
@@ -138,12 +131,12 @@ def _table1(material: Material) -> Analysis:
 
 def _inverse_check() -> tuple[Finding, ...]:
     p = np.array([0.7, 0.2, 0.1])
-    back = np.abs(focal_map(inverse_focal_map(p, 3.0), 3.0) - p).max()
+    back = np.abs(maps.focal_map(maps.inverse_focal_map(p, 3.0), 3.0) - p).max()
     return (Finding("largest |Ψ(Ψ⁻¹(p)) − p|, K = 3, γ = 3", float(back), 0.0, tolerance=1e-8),)
 
 
 def _closest(gamma: float, n_classes: int, printed: float, tolerance: float) -> Finding:
-    found = closest_temperature(gamma, n_classes).temperature
+    found = maps.closest_temperature(gamma, n_classes).temperature
     what = f"closest T, K = {n_classes}, γ = {gamma:g}"
     return Finding(what, found, printed, tolerance=tolerance)
 
@@ -160,8 +153,8 @@ def _figure1(material: Material) -> Analysis:
 
 @EXPERIMENTS.declare("fts/fig2", "Ψ beside its closest temperature, two classes", "T = .76 and .36")
 def _figure2(material: Material) -> Analysis:
-    best = closest_temperature(0.45).max_error
-    line = max(temperature_error(g, 1 / (0.95 * g + 0.85)) for g in np.linspace(0, 10, 21))
+    best = maps.closest_temperature(0.45).max_error
+    line = max(maps.temperature_error(g, 1 / (0.95 * g + 0.85)) for g in np.linspace(0, 10, 21))
     findings = (
         _closest(0.5, 2, 0.76, 0.005),
         _closest(3.0, 2, 0.36, 0.005),
@@ -176,7 +169,7 @@ def _figure2(material: Material) -> Analysis:
     "fts/fig3", "Bounds on Ψ by two temperatures", "Prop. 3 (printed with the inequality reversed)"
 )
 def _figure3(material: Material) -> Analysis:
-    tight = tightest_temperature_bounds(4.0)
+    tight = maps.tightest_temperature_bounds(4.0)
     findings = (
         Finding("tightest lower T, γ = 4", tight.low, 0.2033, tolerance=5e-5),
         Finding("tightest upper T, γ = 4", tight.high, 0.2178, tolerance=5e-5),
@@ -263,7 +256,7 @@ def landscapes(nets: Sequence[Network]) -> Analysis:
         line = found.offset + found.slope * found.gammas
         apart = np.abs(best - line)[found.gammas <= 1].max()
         errors = [
-            100 * adaptive_ece(labels, np.exp(focal_log_map(logits / t, gamma)))
+            100 * adaptive_ece(labels, np.exp(maps.focal_log_map(logits / t, gamma)))
             for gamma, t in (found.grid, found.line)
         ]
         values = (found.slope, found.offset, apart, *found.grid, *errors)

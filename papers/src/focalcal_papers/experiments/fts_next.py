@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from focalcal.calibrators import FocalStructuredScaling, TemperatureScaling
+from focalcal import metrics
+from focalcal.calibrators import METHODS, FocalStructuredScaling, TemperatureScaling
 from focalcal.calibrators.focal import TEMPERATURES
 from focalcal.maps import closest_temperature
 from focalcal.metrics import adaptive_ece, nll
+from focalcal.predictions import Predictions
 from focalcal_papers.experiments import published
 from focalcal_papers.experiments.base import Analysis, Experiments, Finding, Material, Result
 from focalcal_papers.experiments.fts import accepts_image, calibrators, landscapes
@@ -82,6 +86,54 @@ def _ablation(material: Material) -> Analysis:
         f"or fewer, loses at most {loss:.2f} points of equal-mass ECE on the calibration set."
     )
     return replace(found, conclusion=text)
+
+
+SEVERITIES = (1, 3, 5)
+STRONG = "focal-structured"
+MEASURED = ("ece", "brier")
+"""As Ovadia et al. 2019; under shift NLL may be infinite."""
+
+
+def shift_record(place: Path, splits: Any, device: str) -> dict[str, Any]:
+    """Predict the corrupted test images with a finished run's weights, and measure."""
+    import torch
+
+    from focalcal_papers.data.corruption import CORRUPTIONS, corrupt
+    from focalcal_papers.training import open_run
+
+    corrupted = {}
+    for kind in CORRUPTIONS:
+        for severity in SEVERITIES:
+            generator = torch.Generator().manual_seed(severity)
+            images = corrupt(splits.test.inputs, kind, severity, generator)
+            test = replace(splits.test, inputs=images)
+            changed = replace(splits, test=test)
+            session = open_run(place, device=device, splits=changed)
+            corrupted[kind, severity] = session.predictions("test")
+    return measured_shift(Run.from_folder(place), corrupted)
+
+
+def measured_shift(run: Run, corrupted: dict[tuple[str, int], Predictions]) -> dict[str, Any]:
+    """Error, and ECE and Brier score by calibrator, for each kind and severity.
+
+    The calibrators are fitted to the run's own, clean, calibration set; severity 0 is its test set.
+    """
+    found = calibrators("nll") | {STRONG: METHODS[STRONG]()}
+    ready = {name: fitted(calibrator, run.calibration) for name, calibrator in found.items()}
+
+    def row(p: Predictions) -> dict[str, Any]:
+        probs = {"none": p.probabilities()}
+        probs |= {name: c.predict_proba(p.as_logits()) for name, c in ready.items()}
+        found = {
+            metric: {name: getattr(metrics, metric)(p.labels, q) for name, q in probs.items()}
+            for metric in MEASURED
+        }
+        return {"n": p.n, "error": metrics.error(p.labels, probs["none"]), **found}
+
+    clean, record = row(run.test), {}
+    for (kind, severity), predictions in corrupted.items():
+        record.setdefault(kind, {"0": clean})[str(severity)] = row(predictions)
+    return record
 
 
 @EXPERIMENTS.declare(
@@ -281,13 +333,11 @@ def _compensation(material: Material) -> Analysis:
     }
     findings, middle = [], {}
     for gamma in (1, 2, 3):
-        ratios = np.array(
-            [
-                t / table[data, model, "ce"]
-                for (data, model, loss), t in table.items()
-                if loss == f"fl-{gamma}" and (data, model, "ce") in table
-            ]
-        )
+        ratios = [
+            t / table[data, model, "ce"]
+            for (data, model, loss), t in table.items()
+            if loss == f"fl-{gamma}" and (data, model, "ce") in table
+        ]
         for k in (2, 3, 10):
             alone = closest_temperature(float(gamma), k).temperature
             middle[gamma, k] = float(np.median(ratios) / alone)
@@ -314,17 +364,15 @@ def _own_compensation(material: Material) -> tuple[list[Finding], str]:
         for run in material.runs
         if run.gamma is not None
     }
-    plain = {run.network: temperature[run.label] for run in material.runs if run.loss == "ce"}
-    for run in material.runs:
-        if run.gamma is None:
-            continue
+    plain = {run.place: temperature[run.label] for run in material.runs if run.loss == "ce"}
+    for run in (run for run in material.runs if run.gamma is not None):
         t, n = temperature[run.label], run.calibration.n
         findings.append(Finding(f"T, {run.label}", t, n=n))
-        if run.gamma and run.network in plain:
+        if run.gamma and run.place in plain:
             ratios = []
             for k in (2, 3, run.test.n_classes):
                 alone = closest_temperature(run.gamma, k).temperature
-                ratios.append(t / plain[run.network] / alone)
+                ratios.append(t / plain[run.place] / alone)
                 what = f"T / (T of ce × T of Ψ, K = {k}), {run.label}"
                 findings.append(Finding(what, ratios[-1], 1.0, n=n, tolerance=0.1))
             parts.append(f"{run.loss} {_listed(ratios)}")

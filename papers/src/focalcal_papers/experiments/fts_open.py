@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -118,37 +118,6 @@ def predicted_slope(log_p: np.ndarray) -> float:
     return float((p * left * right).sum() / (p * left**2).sum())
 
 
-@dataclass(frozen=True)
-class _BestTemperatures:
-    """Best T by NLL for each γ over T₀, the best for γ = 0, with the line through them.
-
-    left: largest distance from the line; local, theory: slope at γ = 0, measured and predicted.
-    """
-
-    base: float
-    ratios: np.ndarray
-    slope: float
-    left: float
-    local: float
-    theory: float
-
-
-def _best_temperatures(net: Network, gammas: np.ndarray) -> _BestTemperatures | None:
-    """None where a network has no sensible T: on data that it predicts perfectly T → 0."""
-    base = fitted(TemperatureScaling(), net.calibration).temperature_
-    if not 0.05 < base < 20:
-        return None
-    ratios = np.array([best_temperature(net.calibration, g, base) / base for g in gammas])
-    slope, offset = np.polyfit(gammas, ratios, 1)
-    left = float(np.abs(slope * gammas + offset - ratios).max())
-    below, above = (best_temperature(net.calibration, g, base) for g in (-0.05, 0.05))
-    logits = np.asarray(net.calibration.as_logits())
-    theory = predicted_slope(log_softmax(logits / base, axis=1))
-    return _BestTemperatures(
-        base, ratios, float(slope), left, float((above - below) / 0.1 / base), theory
-    )
-
-
 @EXPERIMENTS.declare("fts/open2", "Why (γ_ev, T) lie on a line", "left open", **ON_NETWORKS)
 def _line(material: Material) -> Analysis:
     """Best T by NLL for each γ_ev, against T₀ times 1/T of the closest temperature."""
@@ -162,19 +131,25 @@ def _line(material: Material) -> Analysis:
     ]
     every, rows, curves = [], [], []
     for net in all_networks(material):
-        found = _best_temperatures(net, gammas)
-        if found is None:
-            continue
-        every.append(found)
+        base = fitted(TemperatureScaling(), net.calibration).temperature_
+        if not 0.05 < base < 20:
+            continue  # on data that a network predicts perfectly T → 0
+        ratios = np.array([best_temperature(net.calibration, g, base) / base for g in gammas])
+        slope, offset = np.polyfit(gammas, ratios, 1)
+        below, above = (best_temperature(net.calibration, g, base) for g in (-0.05, 0.05))
+        log_p = log_softmax(np.asarray(net.calibration.as_logits()) / base, axis=1)
         named = {
-            "slope of T/T₀ on γ": found.slope,
-            "largest distance from its line, of T₀": found.left,
-            "slope at γ = 0, measured": found.local,
-            "slope at γ = 0, predicted": found.theory,
+            "slope of T/T₀ on γ": float(slope),
+            "largest distance from its line, of T₀": float(
+                np.abs(slope * gammas + offset - ratios).max()
+            ),
+            "slope at γ = 0, measured": float((above - below) / 0.1 / base),
+            "slope at γ = 0, predicted": predicted_slope(log_p),
         }
+        every.append(list(named.values()))
         findings += [Finding(f"{k}, {net.name}", v, n=net.calibration.n) for k, v in named.items()]
-        rows.append((net.name, f"{found.base:.2f}", *(f"{v:.3f}" for v in named.values())))
-        curves.append(Curve(net.name.split(",")[0], gammas, found.ratios))
+        rows.append((net.name, f"{base:.2f}", *(f"{v:.3f}" for v in named.values())))
+        curves.append(Curve(net.name.split(",")[0], gammas, ratios))
     curves.append(Curve("K = 2 rule", gammas, beta2, style="--"))
     columns = ("network", "T₀", "slope", "largest distance", "at γ = 0", "predicted")
     table = Table("T/T₀ against γ", columns, tuple(rows))
@@ -184,10 +159,10 @@ def _line(material: Material) -> Analysis:
     return Analysis(tuple(findings), text, (panel,), (table,) if rows else ())
 
 
-def _measured_slopes(every: list[_BestTemperatures]) -> str:
+def _measured_slopes(every: list[list[float]]) -> str:
     if not every:
         return ""
-    local, theory = np.array([(e.local, e.theory) for e in every]).T
+    slopes, _, local, theory = np.array(every).T
     text = f" Measured {local[0]:.3f}, predicted {theory[0]:.3f} at γ = 0"
     if len(every) > 1:
         text = (
@@ -195,7 +170,6 @@ def _measured_slopes(every: list[_BestTemperatures]) -> str:
             f"{np.abs(local - theory).max():.3f}, correlation "
             f"{np.corrcoef(local, theory)[0, 1]:.3f}"
         )
-    slopes = [e.slope for e in every]
     return text + (
         f". Over −.5 ≤ γ ≤ 1 the slopes of T/T₀ are {min(slopes):.2f} to {max(slopes):.2f}, "
         f"median {np.median(slopes):.2f}."

@@ -1,4 +1,4 @@
-"""GEO (Kimura and Naganuma): Figures 1 to 4 and its three open questions."""
+"""GEO (Kimura and Naganuma): Figures 1 to 4 and its three open questions, on small networks too."""
 
 from __future__ import annotations
 
@@ -15,15 +15,17 @@ from focalcal_papers.experiments.base import Analysis, Experiments, Finding, Mat
 from focalcal_papers.experiments.geo_recipes import (
     AWARE,
     NETWORKS,
+    SMALL_NETWORKS,
     TRAININGS,
     WAYS,
     gamma_recipes,
     method_recipes,
+    perceptron_recipes,
     tau_recipes,
 )
 from focalcal_papers.experiments.ie_grid import seeds
-from focalcal_papers.experiments.runs import Run
-from focalcal_papers.experiments.settings import Settings, is_published
+from focalcal_papers.experiments.runs import CHANGES, Run, grouped
+from focalcal_papers.experiments.settings import PERCEPTRON, Settings, accepts_cifar10
 from focalcal_papers.figures import Table
 from focalcal_papers.figures import geo as figures
 from focalcal_papers.figures.geo import CurvaturePoint
@@ -33,22 +35,14 @@ FIXED = ("ce", *(f"fl-{gamma}" for gamma in range(1, 11)))
 NO_CURVATURE = "no run with a measured Hessian; measure one with: focalcal curvature RUN --json"
 
 
-def _accepts_plain(settings: Settings, shortened: bool = True) -> bool:
-    """Runs on CIFAR-10 in the published setting, shortened or whole."""
-    return settings["dataset"] == "cifar10" and is_published(settings, shortened)
-
-
 def _accepts_methods(settings: Settings) -> bool:
-    """The whole ones, with mixup and SAM too."""
-    return _accepts_plain(settings | {"mixup": 0, "sam": 0}, shortened=False)
-
-
-def _accepts_penalty(settings: Settings) -> bool:
-    return settings["dataset"] == "cifar10" and "+curvature" in settings["loss"]
+    """Runs with mixup and SAM too."""
+    return accepts_cifar10(settings | {"mixup": 0, "sam": 0})
 
 
 EXPERIMENTS = Experiments()
-_measured = partial(EXPERIMENTS.declare, accepts=_accepts_plain, measures=("curvature",))
+_ACCEPTED = partial(accepts_cifar10, shortened=True)
+_measured = partial(EXPERIMENTS.declare, accepts=_ACCEPTED, measures=("curvature",))
 
 
 def _point(run: Run, x: float) -> CurvaturePoint:
@@ -58,8 +52,12 @@ def _point(run: Run, x: float) -> CurvaturePoint:
     return CurvaturePoint(x, trace["value"], *ends, top, run.before["ece"].value)
 
 
-def _findings(run: Run, point: CurvaturePoint) -> list[Finding]:
-    n = int(run.curvature["n"])
+def _curved(material: Material) -> list[Run]:
+    return [run for run in material.runs if run.curvature is not None]
+
+
+def _findings(run: Run) -> list[Finding]:
+    point, n = _point(run, 0.0), int(run.curvature["n"])
     return [
         Finding(f"trace, {run.label}", point.trace, None, point.low, point.high, n),
         Finding(f"λ max, {run.label}", point.top, n=n),
@@ -74,15 +72,10 @@ def _by_network(
 
     fixed: only of losses with one γ, seeds together.
     """
-    points: dict[str, list[CurvaturePoint]] = {}
-    findings = []
-    for run in material.runs:
-        if run.curvature is None or (fixed and run.gamma is None):
-            continue
-        point = _point(run, run.gamma or 0.0)
-        name = f"{run.network}, {run.settings['epochs']} epochs"
-        points.setdefault(name, []).append(point)
-        findings += _findings(run, point)
+    runs = [run for run in _curved(material) if not fixed or run.gamma is not None]
+    findings = [finding for run in runs for finding in _findings(run)]
+    by_name = grouped(runs, lambda run: f"{run.network}, {run.settings['epochs']} epochs")
+    points = {k: [_point(run, run.gamma or 0.0) for run in own] for k, own in by_name.items()}
     if fixed:
         points = {name: _over_seeds(found) for name, found in points.items()}
     return points, findings
@@ -106,10 +99,7 @@ def not_measured(reason: str = NO_CURVATURE) -> Analysis:
 
 def _by_length(material: Material) -> list[tuple[int, Material]]:
     """The measured runs that were trained for equally long, the longest first."""
-    runs: dict[int, list[Run]] = {}
-    for run in material.runs:
-        if run.curvature is not None:
-            runs.setdefault(run.settings["epochs"], []).append(run)
+    runs = grouped(_curved(material), lambda run: run.settings["epochs"])
     return [(n, replace(material, runs=tuple(runs[n]))) for n in sorted(runs, reverse=True)]
 
 
@@ -228,37 +218,32 @@ def rank_correlation(x: list[float], y: list[float]) -> float:
     "Explicit curvature penalty on a perceptron",
     "the penalty lowers the trace and, to a point, the ECE",
     recipes=tau_recipes,
-    accepts=_accepts_penalty,
+    accepts=lambda s: s["dataset"] == "cifar10" and "+curvature" in s["loss"],
 )
 def _fig4(material: Material) -> Analysis:
-    points: dict[str, list[CurvaturePoint]] = {}
-    findings, errors = [], {}
-    for run in material.runs:
-        if run.curvature is None or run.loss != "ce+curvature":
-            continue
-        tau = run.settings["loss_settings"]["tau"]
-        point = _point(run, tau)
-        points.setdefault(f"lr {run.settings['lr']:g}", []).append(point)
-        label = f"τ = {tau:g}, lr {run.settings['lr']:g}"
-        n = int(run.curvature["n"])
-        findings += [
-            Finding(f"trace, {label}", point.trace, None, point.low, point.high, n),
-            Finding.percent(f"ECE %, {label}", run.before["ece"]),
-            Finding.percent(f"error %, {label}", run.before["error"]),
-        ]
-        errors[label] = 100 * run.before["error"].value
-    if not points:
+    runs = [run for run in _curved(material) if run.loss == "ce+curvature"]
+    if not runs:
         return not_measured()
-    parts = []
-    for rate, found in points.items():
+    points, findings, parts = {}, [], []
+    for rate, own in grouped(runs, lambda run: f"lr {run.settings['lr']:g}").items():
+        found = [_point(run, run.settings["loss_settings"]["tau"]) for run in own]
+        points[rate] = found
+        errors = {p.x: 100 * run.before["error"].value for run, p in zip(own, found)}
+        for run, p in zip(own, found):
+            label, n = f"τ = {p.x:g}, {rate}", int(run.curvature["n"])
+            findings += [
+                Finding(f"trace, {label}", p.trace, None, p.low, p.high, n),
+                Finding.percent(f"ECE %, {label}", run.before["ece"]),
+                Finding.percent(f"error %, {label}", run.before["error"]),
+            ]
         plain = next((p for p in found if p.x == 0), found[0])
         best = min(found, key=lambda p: p.ece)
         least = min(found, key=lambda p: p.trace)
         parts.append(
             f"{rate}: trace {plain.trace:.3g} without it, least {least.trace:.3g} at τ = "
             f"{least.x:g}; ECE {100 * plain.ece:.1f} % without it, least {100 * best.ece:.1f} % at "
-            f"τ = {best.x:g}, where the error goes from {errors[f'τ = {plain.x:g}, {rate}']:.1f} "
-            f"to {errors[f'τ = {best.x:g}, {rate}']:.1f} %"
+            f"τ = {best.x:g}, where the error goes from {errors[plain.x]:.1f} "
+            f"to {errors[best.x]:.1f} %"
         )
     epochs = ", ".join(sorted({str(r.settings["epochs"]) for r in material.runs}))
     text = f"The explicit penalty, {epochs} epochs, one seed; rates and τ are our choice. "
@@ -280,17 +265,16 @@ QUANTITIES: tuple[tuple[str, Callable[[Run], float]], ...] = (
 
 
 def _way(run: Run) -> str:
-    own = {k: run.settings[k] for k in ("loss", "mixup", "sam") if run.settings.get(k)}
+    own = {k: run.settings[k] for k in ("loss", *CHANGES) if run.settings.get(k)}
     found = (name for name, changes in WAYS.items() if changes == own)
     return next(found, ", ".join(map(str, own.values())))
 
 
 def compare_ways(wanted: tuple[str, ...], material: Material) -> Analysis:
     """Ways of training on one network: means over seeds, and the traces beside cross-entropy's."""
-    networks: dict[str, dict[str, list[Run]]] = {}
-    for run in material.runs:
-        if run.curvature is not None and (_way(run) in wanted or run.loss == "fla-53"):
-            networks.setdefault(run.network, {}).setdefault(_way(run), []).append(run)
+    compared = [r for r in _curved(material) if _way(r) in wanted or r.loss == "fla-53"]
+    by_network = grouped(compared, lambda run: run.network)
+    networks = {name: grouped(own, _way) for name, own in by_network.items()}
     network = max(networks, key=lambda k: ("ce" in networks[k], len(networks[k])), default="")
     found = networks.get(network, {})
     asked = [name for name in wanted if name not in ("ce", "fl-3")]
@@ -393,3 +377,19 @@ _measured(
     losses=_losses(AWARE),
     accepts=_accepts_methods,
 )(partial(compare_ways, AWARE))
+
+# The same questions on networks small enough for a CPU.
+EXPERIMENTS.declare(
+    "geo/open1-mlp",
+    "Do other calibration methods reduce curvature? On a perceptron",
+    "left open",
+    recipes=perceptron_recipes,
+    measures=("curvature",),
+)(partial(compare_ways, tuple(WAYS)))
+EXPERIMENTS.declare(
+    "geo/open2-small",
+    "Does the best curvature depend on the architecture? Small networks",
+    "left open",
+    recipes=partial(gamma_recipes, SMALL_NETWORKS, base=PERCEPTRON),
+    measures=("curvature",),
+)(which_architecture)

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from focalcal_papers.experiments.settings import BASES, SMOKE, Settings
+from focalcal_papers.experiments.settings import BASES, PERCEPTRON, SMOKE, Settings
 from focalcal_papers.recipes import recipe
 
 GAMMAS = (0, 1, 3, 5, 10)
 NETWORKS: dict[str, Settings] = {
     "resnet18": {"model": "resnet18"},
     "resnet18x2": {"model": "resnet18", "model_settings": {"width": 2}},
-    "mobilenet_v2": {"model": "mobilenet_v2"},
-    "vgg19": {"model": "vgg19"},
-    "vit": {"model": "vit"},
+    **{name: {"model": name} for name in ("mobilenet_v2", "vgg19", "vit")},
 }
 TRAININGS: dict[str, Settings] = {
     "ce": {"loss": "ce"},
     "label smoothing": {"loss": "ls-0.05"},
-    "brier": {"loss": "brier"},
-    "mmce": {"loss": "mmce"},
-    "fl-3": {"loss": "fl-3"},
+    **{name: {"loss": name} for name in ("brier", "mmce", "fl-3")},
     "mixup": {"loss": "ce", "mixup": 0.2},
     "sam": {"loss": "ce", "sam": 0.05},
 }
@@ -27,6 +23,12 @@ WAYS: dict[str, Settings] = TRAININGS | {
     "fl-1": {"loss": "fl-1"},
     "strong label smoothing": {"loss": "ls-0.2"},
     "strong sam": {"loss": "ce", "sam": 0.2},
+}
+SEEDS = (0, 1, 2)
+SMALL_NETWORKS: dict[str, Settings] = {
+    "mlp": {},
+    "wide mlp": {"model_settings": {"hidden": 1024, "layers": 3}},
+    "thin resnet18": {"model": "resnet18", "model_settings": {"width": 0.125}, "epochs": 30},
 }
 
 
@@ -71,3 +73,14 @@ def method_recipes(names: tuple[str, ...], scale: str) -> dict[str, Settings]:
     """Some of `TRAININGS`, on one network."""
     base = SMOKE | {"epochs": 10} if scale == "smoke" else BASES[scale]
     return {name: base | TRAININGS[name] for name in names}
+
+
+def perceptron_recipes(scale: str) -> dict[str, Settings]:
+    """Every way of training with every seed."""
+    small = scale == "smoke"
+    base, seeds = (SMOKE | {"epochs": 10}, SEEDS[:2]) if small else (PERCEPTRON, SEEDS)
+    return {
+        f"{name}-s{seed}": base | changes | {"seed": seed}
+        for name, changes in WAYS.items()
+        for seed in seeds
+    }

@@ -105,7 +105,7 @@ def _policies(material: Material) -> Analysis:
         for name, metric in (("ECE %", "ece"), ("equal-mass ECE %", "adaptive_ece")):
             each = [score[metric] for score in scores]
             findings.append(Finding.of_seeds(f"calibration {name}, {name_of(own)}", each))
-        place = found.setdefault(f"{own[0].dataset} {own[0].network}", {})
+        place = found.setdefault(own[0].place, {})
         place.setdefault(own[0].variant, findings[-2].ours)
     text = "; ".join(
         f"{place}: " + ", ".join(f"{k} {by[k]:.2f}" for k in sorted(by, key=by.__getitem__))
@@ -143,7 +143,7 @@ def _s99(material: Material) -> Analysis:
                     )
                 )
             shares.append(100 * np.mean([e["high_confidence_share"].value for e in each]))
-        place = f"{own[0].dataset} {own[0].network} {own[0].variant}"
+        place = f"{own[0].place} {own[0].variant}"
         parts.append(f"{place} {shares[0]:.1f} → {shares[1]:.1f} %")
     text = (
         "Share of test samples with confidence of at least .99, and their accuracy. Share before → "

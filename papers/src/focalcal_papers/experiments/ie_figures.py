@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from scipy.special import softmax
@@ -16,7 +15,7 @@ from focalcal_papers.experiments.base import Analyse, Analysis, Experiments, Fin
 from focalcal_papers.experiments.cpe import optimal_prediction
 from focalcal_papers.experiments.ie_grid import seeds
 from focalcal_papers.experiments.runs import Run
-from focalcal_papers.experiments.settings import BASES, Settings, is_published, with_losses
+from focalcal_papers.experiments.settings import BASES, Settings, accepts_cifar10, with_losses
 from focalcal_papers.figures import Curve, Curves
 from focalcal_papers.figures import ie as figures
 
@@ -25,40 +24,30 @@ FIXED = ("ce", "fl-1", "fl-2", "fl-3")
 SPLIT = ("nll_right", "nll_wrong", "entropy_right", "entropy_wrong")
 
 
-def _figure_recipes(losses: tuple[str, ...], snapshots: bool, scale: str) -> dict[str, Settings]:
-    epochs = {"smoke": [1, 10, 20], "lite": [10, 20, 30], "paper": [10, 100, 200, 350]}[scale]
-    changes = {"snapshots": epochs} if snapshots else {}
-    return with_losses(BASES[scale], losses, **changes)
-
-
 def _figure(
     name: str, title: str, claim: str, losses: tuple[str, ...], snapshots: bool = False
 ) -> Callable[[Analyse], Analyse]:
     """Declare a figure of runs on CIFAR-10 with these losses."""
+    kept = {"smoke": [1, 10, 20], "lite": [10, 20, 30], "paper": [10, 100, 200, 350]}
+
+    def recipes(scale: str) -> dict[str, Settings]:
+        changes = {"snapshots": kept[scale]} if snapshots else {}
+        return with_losses(BASES[scale], losses, **changes)
 
     def accepts(settings: Settings) -> bool:
-        image = settings["dataset"] == "cifar10" and settings["loss"] in losses
-        return image and is_published(settings)
+        return settings["loss"] in losses and accepts_cifar10(settings)
 
-    recipes = partial(_figure_recipes, losses, snapshots)
     return EXPERIMENTS.declare(name, title, claim, recipes=recipes, accepts=accepts)
-
-
-def _traced(run: Run) -> list[dict[str, Any]]:
-    return [row for row in run.rows if "test" in row]
 
 
 def _ends(run: Run, names: tuple[str, ...]) -> list[Finding]:
     """Numbers of the finished network on the test set, with intervals."""
-    found = []
-    for name in names:
-        e = run.evaluation[name]
-        what = f"test {name.replace('_', ', ')}, {run.label}"
-        if name == "ece":
-            found.append(Finding.percent(f"test ECE %, {run.label}", e))
-        else:
-            found.append(Finding.of(what, e))
-    return found
+    return [
+        Finding.percent(f"test ECE %, {run.label}", run.evaluation["ece"])
+        if name == "ece"
+        else Finding.of(f"test {name.replace('_', ', ')}, {run.label}", run.evaluation[name])
+        for name in names
+    ]
 
 
 @_figure(
@@ -67,7 +56,7 @@ def _ends(run: Run, names: tuple[str, ...]) -> list[Finding]:
 def _fig1(material: Material) -> Analysis:
     run = material.by_loss()["ce"]
     findings = _ends(run, ("nll", *SPLIT))
-    rows = _traced(run)
+    rows = figures.traced(run.rows)
     low = min(rows, key=lambda row: row["test"]["nll"])
     last = rows[-1]
     for at in (low, last):
@@ -116,7 +105,7 @@ def _fig2(material: Material) -> Analysis:
 
 def _fig2_traces(run: Run) -> Analysis:
     """Without snapshots there are no bins, but the traces hold the means."""
-    rows = _traced(run)
+    rows = figures.traced(run.rows)
     if not rows:
         reason = "the run kept neither snapshots of its training set nor traces"
         return Analysis.not_run("training confidence", reason)
@@ -167,14 +156,10 @@ def _fig3(material: Material) -> Analysis:
         f"At the end, on the test set. NLL: {cost}; entropy when wrong: {entropy}; norm of the "
         f"last layer: {last}."
     )
-    text += _absent(FIXED, runs) + seeds(material.runs)
+    left = [loss for loss in FIXED if loss not in runs]
+    text += (f" Not run: {', '.join(left)}." if left else "") + seeds(material.runs)
     panels = figures.figure3({k: r.rows for k, r in runs.items()})
     return Analysis(tuple(findings), text, tuple(panels))
-
-
-def _absent(losses: tuple[str, ...], runs: dict[str, Run]) -> str:
-    left = [loss for loss in losses if loss not in runs]
-    return f" Not run: {', '.join(left)}." if left else ""
 
 
 @_figure(
@@ -251,12 +236,10 @@ def _fig6(material: Material) -> Analysis:
     panels = figures.figure6()
     ends = {c.label: float(c.y[-1]) for c in panels[0].curves}
     findings = tuple(Finding(f"weight norm, {k}", v) for k, v in ends.items())
-    smaller = ends["γ = 1"] < ends["cross-entropy"]
-    text = (
-        "The weight norm is larger for cross-entropy, as the figure shows, against App. G's text."
-        if smaller
-        else "The weight norm is larger for focal loss."
-    )
+    larger = "focal loss"
+    if ends["γ = 1"] < ends["cross-entropy"]:
+        larger = "cross-entropy, as the figure shows, against App. G's text"
+    text = f"The weight norm is larger for {larger}."
     return Analysis(findings, text, tuple(panels))
 
 

@@ -13,7 +13,8 @@ from focalcal.metrics import Estimate
 from focalcal_papers.experiments import published
 from focalcal_papers.experiments.base import Z95, Analysis, Finding, Material, sampling_error
 from focalcal_papers.experiments.reference import PRINTED_DATASETS, Row, number, rows
-from focalcal_papers.experiments.runs import IMAGES, Run
+from focalcal_papers.experiments.runs import IMAGES, Run, grouped
+from focalcal_papers.experiments.settings import EPOCHS, is_published
 from focalcal_papers.figures import Table
 
 PRINTED_MODELS = {"wrn26_10": "wrn-26-10", "text_cnn": "gpcnn", "tree_lstm": "tree-lstm"}
@@ -25,7 +26,6 @@ METRICS = {
     "mce%": ("mce", "MCE %"),
 }
 """The reference's names for metrics: ours, and how tables write them."""
-EPOCHS = {"cifar10": 350, "cifar100": 350, "20newsgroups": 50, "sst": 25}
 STAGES = {"pre": "before scaling", "post": "after scaling"}
 Key = tuple[str, str, str, str]
 
@@ -75,7 +75,8 @@ def own_cells(table: str, runs: Sequence[Run]) -> int:
     printed = printed_cells(table)
     stages = dict.fromkeys(key[3] for key in printed)
     found = set()
-    for run, stage in itertools.product(runs, stages):
+    published_runs = [run for run in runs if is_published(run.settings)]
+    for run, stage in itertools.product(published_runs, stages):
         row, setting = known(run, printed, stage)
         if row and not setting:
             found.add((row["dataset"], row["model"], row["loss"], row["stage"]))
@@ -84,10 +85,7 @@ def own_cells(table: str, runs: Sequence[Run]) -> int:
 
 def by_setting(runs: Iterable[Run]) -> dict[str, list[Run]]:
     """The seeds of each setting."""
-    found: dict[str, list[Run]] = {}
-    for run in runs:
-        found.setdefault(run.setting, []).append(run)
-    return found
+    return grouped(runs, lambda run: run.setting)
 
 
 def grid(table: str, material: Material) -> Analysis:
@@ -111,7 +109,9 @@ def grid(table: str, material: Material) -> Analysis:
             paper, setting = known(own[0], printed, stage)
             found = _finding(metric, title, own, stage, paper, setting)
             line[STAGES[stage]] = found.text
-            line[f"paper, {stage}"] = _printed(paper, setting)
+            value = number(paper.get("value"))
+            remark = f" ({setting})" if setting else ""
+            line[f"paper, {stage}"] = "" if value is None else f"{value:g}{remark}"
             findings.append(found)
             theirs = number(paper.get("temperature"))
             if stage == "post" and theirs is not None and metric == "ece":
@@ -161,11 +161,6 @@ def _temperature(own: list[Run], theirs: float, setting: str) -> Finding:
     n = own[0].kept["n"]["calibration"] if own[0].kept else own[0].calibration.n
     mean = float(np.mean(each))
     return Finding(f"T, {name_of(own)}", mean, theirs, n=n, setting=setting, **more)
-
-
-def _printed(paper: Row, setting: str) -> str:
-    value = number(paper.get("value"))
-    return "" if value is None else f"{value:g}" + (f" ({setting})" if setting else "")
 
 
 def seeds(runs: Sequence[Run]) -> str:

@@ -7,8 +7,8 @@ from functools import partial
 
 from focalcal_papers.experiments.base import Analysis, Experiments, Finding, Material
 from focalcal_papers.experiments.geo import rank_correlation
-from focalcal_papers.experiments.runs import Run, reduction_text
-from focalcal_papers.experiments.settings import BASES, Settings, with_losses
+from focalcal_papers.experiments.runs import CHANGES, Run, reduction_text
+from focalcal_papers.experiments.settings import BASES, PERCEPTRON, Settings, with_losses
 from focalcal_papers.figures import Table
 
 WAYS = (("sum", 2.0), ("mean", 0.0), ("mean", 2.0), ("sum", 0.0))
@@ -17,17 +17,6 @@ LOSSES = ("ce", "fla-53")
 EXPERIMENTS = Experiments()
 FEWEST = 5
 """Settings of a loss below which a rank correlation says nothing."""
-PERCEPTRON: Settings = {
-    "dataset": "fashion_mnist",
-    "model": "mlp",
-    "model_settings": {"hidden": 256, "layers": 3},
-    "data_settings": {"calibration": 7000},
-    "epochs": 70,
-    "augment": "none",
-    "trace_every": 10,
-    "checkpoint_every": 1000,
-}
-"""Seconds on a CPU: 5,000 of 12,000 images of Fashion-MNIST train, 7,000 calibrate."""
 
 
 def _recipes(bases: dict[str, Settings], scale: str) -> dict[str, Settings]:
@@ -91,9 +80,7 @@ def _equally_long(runs: tuple[Run, ...]) -> tuple[Run, ...]:
 
 
 def _conclusion(runs: tuple[Run, ...]) -> str:
-    places = ", ".join(
-        sorted({f"{r.dataset} {r.network}, {r.settings['epochs']} epochs" for r in runs})
-    )
+    places = ", ".join(sorted({f"{r.place}, {r.settings['epochs']} epochs" for r in runs}))
     text = f"{places}, one seed each. "
     if len({_way(run) for run in runs}) < 2:
         return text + "Only one of the four ways was run, so the question stays open here."
@@ -129,7 +116,7 @@ def _declare(name: str, title: str, bases: dict[str, Settings], dataset: str) ->
     def accepts(settings: Settings) -> bool:
         base = bases["lite"]
         like = all(settings.get(k) == base[k] for k in ("model", "model_settings") if k in base)
-        plain = not any(settings.get(k) for k in ("mixup", "sam", "seed"))
+        plain = not any(settings.get(k) for k in (*CHANGES, "seed"))
         return settings["dataset"] == dataset and settings["loss"] in LOSSES and plain and like
 
     claim = "its text names neither the summed loss nor the clipping that its result depends on"

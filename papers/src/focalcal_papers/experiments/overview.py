@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from focalcal_papers.experiments.base import STORED, Experiment, Finding, mean_and_spread
-from focalcal_papers.experiments.ie_grid import EPOCHS, by_setting, known, printed_cells
+from focalcal_papers.experiments.ie_grid import by_setting, known, printed_cells
 from focalcal_papers.experiments.reference import number
-from focalcal_papers.experiments.runs import Run
-from focalcal_papers.experiments.settings import SAME_LOSS, Settings, is_published
+from focalcal_papers.experiments.runs import CHANGES, Run, grouped
+from focalcal_papers.experiments.settings import EPOCHS, SAME_LOSS, Settings, is_published
 from focalcal_papers.experiments.store import Store
 
 COLUMNS = (
@@ -30,6 +30,12 @@ NOTES = {
 }
 
 
+def table_lines(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
+    """A table in Markdown."""
+    head = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
+    return head + ["| " + " | ".join(map(str, row)) + " |" for row in rows]
+
+
 def overview(stored: Sequence[Run]) -> list[str]:
     """For each data set and network in a published setting: its losses beside the paper's."""
     places: dict[tuple[str, str], dict[str, list[Run]]] = {}
@@ -40,18 +46,18 @@ def overview(stored: Sequence[Run]) -> list[str]:
         by_loss.setdefault(own[0].variant, own)
     lines = ["## The losses beside the paper's values"]
     for (data, network), by_loss in places.items():
-        note = NOTES.get(data) or ("IE has ResNet-50" if network != "resnet50" else "")
+        settings = (known(own[0], printed_cells("1"), "pre")[1] for own in by_loss.values())
+        other = any(setting.startswith("resnet50") for setting in settings)
+        note = NOTES.get(data) or ("IE has ResNet-50" if other else "")
         lines += ["", f"### {data} {network}"]
         lines += ["", f"{note[:1].upper()}{note[1:]}."] if note else []
-        heads = [f"{name} | paper" for name, *_ in COLUMNS]
-        lines += ["", "| loss | seeds | " + " | ".join(heads) + " |"]
-        lines += ["|" + "---|" * (2 + 2 * len(heads))]
-        for loss in sorted(
-            by_loss, key=lambda k: (ORDER.index(k) if k in ORDER else len(ORDER), k)
-        ):
-            own = by_loss[loss]
-            cells = [c for column in COLUMNS for c in _cells(own, *column[1:])]
-            lines.append(f"| {loss} | {len(own)} | " + " | ".join(cells) + " |")
+        heads = [head for name, *_ in COLUMNS for head in (name, "paper")]
+        losses = sorted(by_loss, key=lambda k: (ORDER.index(k) if k in ORDER else len(ORDER), k))
+        rows = []
+        for loss in losses:
+            cells = (cell for column in COLUMNS for cell in _cells(by_loss[loss], *column[1:]))
+            rows.append((loss, len(by_loss[loss]), *cells))
+        lines += ["", *table_lines(("loss", "seeds", *heads), rows)]
     return lines
 
 
@@ -71,23 +77,20 @@ def _cells(
 
 def run_rows(stored: Sequence[Run]) -> list[str]:
     """Every stored run as a row of a table."""
-    lines = [
-        "| run | error % | NLL | ECE % | equal-mass ECE % | class-wise ECE % | T | ECE % after T |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
+    columns = ("run", "error %", "NLL", "ECE %", "equal-mass ECE %", "class-wise ECE %", "T")
+    rows = []
     for run in stored:
         b, a, s = run.before, run.after, run.settings
         where = run.provenance.get("hardware", {})
         how = f"{s.get('reduction')} loss, clip {s.get('clip_norm')}, {s.get('precision')}"
-        ece, adaptive, error, after = (
-            Finding.percent("", e).text for e in (b["ece"], b["adaptive_ece"], b["error"], a["ece"])
+        error, ece, adaptive, after = (
+            Finding.percent("", e).text for e in (b["error"], b["ece"], b["adaptive_ece"], a["ece"])
         )
-        lines.append(
-            f"| {run.label}, {how}, {where.get('gpu') or where.get('cpu')} | {error} "
-            f"| {b['nll'].value:.4f} | {ece} | {adaptive} | {100 * b['classwise_ece'].value:.3f} "
-            f"| {run.temperature:.1f} | {after} |"
-        )
-    return lines
+        label = f"{run.label}, {how}, {where.get('gpu') or where.get('cpu')}"
+        classwise = f"{100 * b['classwise_ece'].value:.3f}"
+        cells = (error, f"{b['nll'].value:.4f}", ece, adaptive, classwise, f"{run.temperature:.1f}")
+        rows.append((label, *cells, after))
+    return table_lines((*columns, "ECE % after T"), rows)
 
 
 def what_was_run(experiment: Experiment, stored: Sequence[Run], store: Store) -> str:
@@ -132,7 +135,7 @@ FREE = (
 
 
 def _follows(run: Run, recipe: Settings) -> bool:
-    wanted = {"mixup": 0, "sam": 0, "model_settings": {}, "loss_settings": {}} | recipe
+    wanted = dict.fromkeys(CHANGES, 0) | {"model_settings": {}, "loss_settings": {}} | recipe
     wanted["loss"] = SAME_LOSS.get(recipe["loss"], recipe["loss"])
     same = all(run.settings.get(k, v) == v for k, v in wanted.items() if k not in FREE)
     whole = bool(run.snapshots) or not recipe.get("snapshots")
@@ -148,10 +151,7 @@ def _data(settings: Settings) -> tuple[Any, ...]:
 
 def _places(runs: Sequence[Run]) -> str:
     """Data set, network and length, with the losses and the number of seeds."""
-    places: dict[str, list[Run]] = {}
-    for run in runs:
-        where = f"{run.dataset} {run.network} {run.settings['epochs']} epochs"
-        places.setdefault(where, []).append(run)
+    places = grouped(runs, lambda run: f"{run.place} {run.settings['epochs']} epochs")
     parts = []
     for where, own in places.items():
         losses, most = {r.variant: 1 for r in own}, max(map(len, by_setting(own).values()))

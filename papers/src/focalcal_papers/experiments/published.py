@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -110,11 +110,16 @@ def best_temperature(calibration: Predictions, gamma: float, around: float) -> f
     z = np.asarray(calibration.as_logits(), dtype=float)
     rows, labels = np.arange(len(z)), np.asarray(calibration.labels)
 
-    def loss(log_t: float) -> float:
-        return -float(focal_log_map(z / np.exp(log_t), gamma)[rows, labels].mean())
+    def loss(t: float) -> float:
+        return -float(focal_log_map(z / t, gamma)[rows, labels].mean())
 
     start = np.log(around * max(1 + 0.8 * gamma, 0.3))
-    found = minimize_scalar(loss, bounds=(start - 1.1, start + 1.1), method="bounded")
+    return lowest_temperature(loss, start - 1.1, start + 1.1)
+
+
+def lowest_temperature(loss: Callable[[float], float], low: float, high: float) -> float:
+    """The T of lowest loss with ln T between two ends."""
+    found = minimize_scalar(lambda log_t: loss(np.exp(log_t)), bounds=(low, high), method="bounded")
     return float(np.exp(found.x))
 
 

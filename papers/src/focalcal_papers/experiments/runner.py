@@ -101,7 +101,7 @@ def _trained(
     ended = train(config, data, place, device=device, splits=splits)
     if ended.state != "finished":
         raise FocalcalError(f"expected {place} to finish, got {ended.state}; run it again")
-    from focalcal_papers.experiments.shift import shift_record
+    from focalcal_papers.experiments.fts_next import shift_record
 
     measure = {"curvature": _curvature, "shift": shift_record}
     for name in experiment.measures:

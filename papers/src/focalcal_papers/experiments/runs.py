@@ -7,10 +7,10 @@ import hashlib
 import json
 import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -21,9 +21,12 @@ from focalcal.formats import read_table
 from focalcal.metrics import Estimate, Evaluation, evaluate
 from focalcal.predictions import Predictions
 
+Item = TypeVar("Item")
 STAND_INS = ("blobs", "synthetic_images", "square_clusters")
 IMAGES = ("cifar10", "cifar100", "tiny_imagenet")
 TEXT = ("20newsgroups", "sst")
+CHANGES = ("label_smoothing", "mixup", "sam")
+"""Settings of 0 unless a run tries what they name."""
 TEXT_STRENGTH = 8
 """IE's weight of MMCE on text."""
 RESAMPLES = 200
@@ -38,6 +41,18 @@ def content_key(*parts: Any) -> str:
     """
     text = json.dumps(parts, sort_keys=True, ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def grouped(items: Iterable[Item], key: Callable[[Item], Any]) -> dict[Any, list[Item]]:
+    """The items by their key.
+
+    >>> grouped(["ce", "fl-1", "fl-3"], lambda loss: loss[:2])
+    {'ce': ['ce'], 'fl': ['fl-1', 'fl-3']}
+    """
+    found: dict[Any, list[Item]] = {}
+    for item in items:
+        found.setdefault(key(item), []).append(item)
+    return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,6 +75,12 @@ class Run:
     shift: dict[str, Any] | None = None
     provenance: dict[str, Any] = field(default_factory=dict)
     kept: dict[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        # Cross-entropy with label smoothing is a loss with a name of its own.
+        if self.settings["loss"] == "ce" and (smoothing := self.settings.get("label_smoothing")):
+            named = {"loss": f"ls-{smoothing:g}", "label_smoothing": 0.0}
+            object.__setattr__(self, "settings", self.settings | named)
 
     @property
     def predicted(self) -> bool:
@@ -101,6 +122,11 @@ class Run:
         return name
 
     @property
+    def place(self) -> str:
+        """Data set and network."""
+        return f"{self.dataset} {self.network}"
+
+    @property
     def label(self) -> str:
         """Data set, network, loss and seed, with what is unlike the published recipe."""
         return self._described(self.settings.get("origin") or f"seed {self.settings['seed']}")
@@ -112,7 +138,7 @@ class Run:
 
     def _described(self, which: str | None) -> str:
         s = self.settings
-        text = f"{self.dataset} {self.network} {self.variant}, {s['epochs']} epochs"
+        text = f"{self.place} {self.variant}, {s['epochs']} epochs"
         text += f", {which}" if which else ""
         if s["dataset"] not in IMAGES:
             length = (s.get("data_settings") or {}).get("length")
@@ -121,7 +147,7 @@ class Run:
             text += f", {reduction_text(s)}"
         if s.get("weight_decay", 5e-4) != 5e-4:
             text += f", weight decay {s['weight_decay']:g}"
-        return text + "".join(f", {k} {s[k]:g}" for k in ("mixup", "sam") if s.get(k))
+        return text + "".join(f", {k} {s[k]:g}" for k in CHANGES if s.get(k))
 
     @property
     def stand_in(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from focalcal_papers.experiments.runs import IMAGES, TEXT, TEXT_STRENGTH
+from focalcal_papers.experiments.runs import CHANGES, IMAGES, TEXT, TEXT_STRENGTH
 from focalcal_papers.recipes import recipe
 
 Settings = dict[str, Any]
@@ -43,8 +43,19 @@ LITE: Settings = PUBLISHED | {"model": "resnet18", "epochs": 30, "checkpoint_eve
 TINY: Settings = recipe("tiny-imagenet-resnet50")
 NEWSGROUPS: Settings = recipe("20newsgroups-cnn-random")
 SST: Settings = recipe("sst-tree-lstm") | {"data_settings": {"vectors": "glove.6B.300d.txt"}}
-WHOLE_EPOCHS = 100
-"""From this many epochs a run on images is compared with the papers'."""
+PERCEPTRON: Settings = {
+    "dataset": "fashion_mnist",
+    "model": "mlp",
+    "model_settings": {"hidden": 256, "layers": 3},
+    "data_settings": {"calibration": 7000},
+    "epochs": 70,
+    "augment": "none",
+    "trace_every": 10,
+    "checkpoint_every": 1000,
+}
+"""Seconds on a CPU: 5,000 of 12,000 images of Fashion-MNIST train, 7,000 calibrate."""
+EPOCHS = {"cifar10": 350, "cifar100": 350, "tiny_imagenet": 100, "20newsgroups": 50, "sst": 25}
+"""How long the papers train."""
 SAME_LOSS = {"flsd-53": "fla-53"}
 """FTS' name of a loss, and IE's."""
 BASES = {"smoke": SMOKE, "lite": LITE, "paper": PUBLISHED}
@@ -73,12 +84,19 @@ def loss_recipes(losses: Iterable[str], scale: str) -> dict[str, Settings]:
 def is_published(settings: Settings, shortened: bool = False) -> bool:
     """Whether stored settings follow the papers' recipe: summed and clipped for images.
 
-    The number of epochs may differ, and tables name it; but images that were trained on for less
-    than `WHOLE_EPOCHS` count only where shortened runs may.
+    On text the number of epochs may differ, and tables name it; shorter runs on images count only
+    where `shortened` ones may.
     """
     if settings["dataset"] in TEXT:
         return True
-    real = settings["dataset"] in IMAGES and (shortened or settings["epochs"] >= WHOLE_EPOCHS)
-    plain = not settings.get("mixup") and not settings.get("sam")
+    if settings["dataset"] not in IMAGES:
+        return False
+    whole = shortened or settings["epochs"] >= EPOCHS[settings["dataset"]]
+    plain = not any(settings.get(name) for name in CHANGES)
     summed = settings.get("reduction", "sum") == "sum" and settings.get("clip_norm", 2.0) == 2.0
-    return real and summed and plain and settings.get("weight_decay", 5e-4) == 5e-4
+    return whole and summed and plain and settings.get("weight_decay", 5e-4) == 5e-4
+
+
+def accepts_cifar10(settings: Settings, shortened: bool = False) -> bool:
+    """Whether stored settings are of CIFAR-10 and follow the papers' recipe."""
+    return settings["dataset"] == "cifar10" and is_published(settings, shortened)

@@ -172,11 +172,8 @@ def _rounding(test: Predictions) -> dict[str, float]:
     """How far each of `CHECKED` moves when the logits are rounded to half precision."""
     z = np.asarray(test.as_logits())
     whole, half = (Predictions(logits=x).probabilities() for x in (z, _half(z)))
-    found = {}
-    for name in CHECKED:
-        metric = getattr(metrics, name)
-        found[name] = float(abs(metric(test.labels, half) - metric(test.labels, whole)))
-    return found
+    of = {name: getattr(metrics, name) for name in CHECKED}
+    return {k: float(abs(m(test.labels, half) - m(test.labels, whole))) for k, m in of.items()}
 
 
 def _half(z: np.ndarray) -> np.ndarray:

@@ -12,16 +12,8 @@ from typing import Any
 import numpy as np
 from scipy.special import expit, softmax
 
-from focalcal.maps import (
-    binary_focal_map,
-    closest_temperature,
-    focal_loss_value,
-    focal_map,
-    properized_focal_loss,
-    temperature_bounds,
-    tightest_temperature_bounds,
-)
-from focalcal_papers.figures.panels import Arrows, Curve, Curves, HeatMap, Panel, Simplex
+from focalcal import maps
+from focalcal_papers.figures.panels import Arrows, Curve, Curves, HeatMap, Panel, Simplex, by_gamma
 
 INNER = np.linspace(0.002, 0.998, 250)
 
@@ -38,24 +30,22 @@ def simplex_grid(size: int, margin: float = 0.0) -> np.ndarray:
     return margin + (1 - 3 * margin) * grid
 
 
-def _two(p: np.ndarray) -> np.ndarray:
+def two_classes(p: np.ndarray) -> np.ndarray:
+    """Probabilities (N, 2) with p for the first class."""
     return np.stack([p, 1 - p], axis=1)
 
 
 def figure1(gammas: Sequence[float] = (0, 1, 3, 5)) -> list[Panel]:
     """The decomposition: focal loss = properised loss of the map Ψ^γ, for two classes."""
-    mapped, losses, proper = [], [], []
-    for gamma in gammas:
-        name = f"γ = {gamma:g}"
-        ones = np.zeros(len(INNER), dtype=np.int64)
-        mapped.append(Curve(name, INNER, focal_map(_two(INNER), gamma)[:, 0]))
-        losses.append(Curve(name, INNER, focal_loss_value(INNER, gamma)))
-        proper.append(Curve(name, INNER, properized_focal_loss(_two(INNER), ones, gamma)))
+    p, first = two_classes(INNER), np.zeros(len(INNER), dtype=np.int64)
+    mapped = by_gamma(gammas, INNER, lambda g: maps.focal_map(p, g)[:, 0])
+    losses = by_gamma(gammas, INNER, lambda g: maps.focal_loss_value(INNER, g))
+    proper = by_gamma(gammas, INNER, lambda g: maps.properized_focal_loss(p, first, g))
     x = "predicted probability"
     return [
-        Curves("focal calibration map", x, "Ψ", tuple(mapped), diagonal=True),
-        Curves("focal loss", x, "loss", tuple(losses)),
-        Curves("properised focal loss", x, "loss", tuple(proper)),
+        Curves("focal calibration map", x, "Ψ", mapped, diagonal=True),
+        Curves("focal loss", x, "loss", losses),
+        Curves("properised focal loss", x, "loss", proper),
     ]
 
 
@@ -64,9 +54,9 @@ def figure2(gammas: Sequence[float] = (0.5, 3)) -> list[Panel]:
     panels: list[Panel] = []
     s = np.log(INNER) - np.log1p(-INNER)
     for gamma in gammas:
-        best = closest_temperature(gamma)
+        best = maps.closest_temperature(gamma)
         curves = (
-            Curve("Ψ", INNER, expit(binary_focal_map(s, gamma))),
+            Curve("Ψ", INNER, expit(maps.binary_focal_map(s, gamma))),
             Curve(f"T = {best.temperature:.3f}", INNER, expit(s / best.temperature), style="--"),
         )
         labels = ("predicted probability", "calibrated probability")
@@ -79,8 +69,8 @@ def figure3(gammas: Sequence[float] = (1, 4), reach: float = 6.0) -> list[Panel]
     panels: list[Panel] = []
     s = np.linspace(0, reach, 200)
     for gamma in gammas:
-        wide, tight = temperature_bounds(gamma), tightest_temperature_bounds(gamma)
-        shown = [Curve("Ψ", s, expit(binary_focal_map(s, gamma)))]
+        wide, tight = maps.temperature_bounds(gamma), maps.tightest_temperature_bounds(gamma)
+        shown = [Curve("Ψ", s, expit(maps.binary_focal_map(s, gamma)))]
         for name, bounds, style in (("Prop. 3", wide, "--"), ("tightest", tight, ":")):
             for t in (bounds.low, bounds.high):
                 shown.append(Curve(f"{name}, T = {t:.4f}", s, expit(s / t), style=style))
@@ -91,7 +81,7 @@ def figure3(gammas: Sequence[float] = (1, 4), reach: float = 6.0) -> list[Panel]
 def figure4(gammas: Sequence[float] = (0.5, 2), size: int = 12) -> list[Panel]:
     """Where Ψ^γ moves three-class probabilities: arrows on the simplex."""
     start = simplex_grid(size, margin=0.01)
-    return [Arrows(f"Ψ, γ = {g:g}", start, focal_map(start, g)) for g in gammas]
+    return [Arrows(f"Ψ, γ = {g:g}", start, maps.focal_map(start, g)) for g in gammas]
 
 
 def figure5(gammas: Sequence[float] = (0.5, 2), size: int = 40) -> list[Panel]:
@@ -99,9 +89,9 @@ def figure5(gammas: Sequence[float] = (0.5, 2), size: int = 40) -> list[Panel]:
     p = simplex_grid(size, margin=1e-4)
     panels: list[Panel] = []
     for gamma in gammas:
-        best = closest_temperature(gamma, 3)
+        best = maps.closest_temperature(gamma, 3)
         scaled = softmax(np.log(p) / best.temperature, axis=1)
-        apart = np.abs(focal_map(p, gamma) - scaled).max(axis=1)
+        apart = np.abs(maps.focal_map(p, gamma) - scaled).max(axis=1)
         title = f"γ = {gamma:g}, T = {best.temperature:.3f}"
         panels.append(Simplex(title, p, apart, "difference in probability"))
     return panels
@@ -113,7 +103,7 @@ def figure6(gammas: Sequence[float] = (0, 1, 3), size: int = 40) -> list[Panel]:
     first = np.zeros(len(p), dtype=np.int64)
     panels: list[Panel] = []
     for gamma in gammas:
-        values = np.asarray(properized_focal_loss(p, first, gamma))
+        values = np.asarray(maps.properized_focal_loss(p, first, gamma))
         levels = tuple(np.unique(np.quantile(values, np.linspace(0.1, 0.9, 8))).tolist())
         panels.append(Simplex(f"γ = {gamma:g}", p, values, "loss", levels))
     return panels
@@ -124,7 +114,7 @@ def figure7(classes: Sequence[int] = (2, 3, 4), points: int = 6) -> list[Curves]
     gammas = np.linspace(0, 10, points)
     inverse, errors = [], []
     for k in classes:
-        best = [closest_temperature(g, k) for g in gammas]
+        best = [maps.closest_temperature(g, k) for g in gammas]
         y = np.array([1 / b.temperature for b in best])
         slope, offset = np.polyfit(gammas, y, 1)
         inverse.append(Curve(f"K = {k}", gammas, y, style="o"))

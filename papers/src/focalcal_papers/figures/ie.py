@@ -14,7 +14,8 @@ from scipy.special import expit
 
 from focalcal.bins import Bins
 from focalcal.maps import gamma_for_probability, gradient_factor, inverse_focal_map
-from focalcal_papers.figures.panels import Bars, Curve, Curves, Panel
+from focalcal_papers.figures.fts import two_classes
+from focalcal_papers.figures.panels import Bars, Curve, Curves, Panel, by_gamma
 from focalcal_papers.theory import TwoParameterProblem, two_parameter_problem
 
 Rows = Sequence[Mapping[str, Any]]
@@ -35,13 +36,14 @@ def trace(rows: Rows, name: str, part: str | None = None) -> tuple[np.ndarray, n
     return np.array(epochs), np.array([np.nan if v is None else v for v in values], dtype=float)
 
 
-def _traced(rows: Rows) -> list[Mapping[str, Any]]:
+def traced(rows: Rows) -> list[Mapping[str, Any]]:
+    """The epochs whose test set was measured."""
     return [row for row in rows if "test" in row]
 
 
 def figure1(rows: Rows) -> list[Panel]:
     """NLL and entropy over the epochs, all samples and right and wrong ones, train and test."""
-    rows = _traced(rows)
+    rows = traced(rows)
     panels: list[Panel] = []
     for name in ("nll", "entropy"):
         for part in ("train", "test"):
@@ -58,7 +60,7 @@ def figure3(runs: Mapping[str, Rows]) -> list[Panel]:
     names = ("error", "ece", "nll", "nll_right", "nll_wrong", "entropy_wrong", "p_true_wrong")
     panels: list[Panel] = []
     for part, name in (*(("test", name) for name in names), (None, "last_layer_norm")):
-        curves = tuple(Curve(loss, *trace(_traced(r), name, part)) for loss, r in runs.items())
+        curves = tuple(Curve(loss, *trace(traced(r), name, part)) for loss, r in runs.items())
         group = name.rsplit("_", 1)[-1] if name.endswith(("_right", "_wrong")) else ""
         title = LABELS.get(name.removesuffix(f"_{group}"), "norm of the last layer's weights")
         panels.append(Curves(f"{title}, {group}" if group else title, "epoch", title, curves))
@@ -68,7 +70,7 @@ def figure3(runs: Mapping[str, Rows]) -> list[Panel]:
 def figure4a(gammas: Sequence[float] = (0, 1, 2, 3, 5)) -> list[Curves]:
     """g(p,γ): the factor on cross-entropy's gradient, which crosses 1 where γ*(p) = γ."""
     p = np.linspace(0.005, 0.995, 199)
-    factor = tuple(Curve(f"γ = {g:g}", p, gradient_factor(p, g)) for g in gammas)
+    factor = by_gamma(gammas, p, lambda g: gradient_factor(p, g))
     below = np.linspace(0.1, 0.5, 200)
     star = Curve("γ*", below, gamma_for_probability(below))
     return [
@@ -123,8 +125,7 @@ def figure6(
 def figure7(gammas: Sequence[float] = (0, 1, 2, 3, 5)) -> list[Curves]:
     """The prediction q that minimises the focal risk when the true probability is p."""
     p = np.linspace(0.01, 0.99, 197)
-    two = np.stack([p, 1 - p], axis=1)
-    curves = tuple(Curve(f"γ = {g:g}", p, inverse_focal_map(two, g)[:, 0]) for g in gammas)
+    curves = by_gamma(gammas, p, lambda g: inverse_focal_map(two_classes(p), g)[:, 0])
     labels = ("true probability p", "optimal prediction q")
     return [Curves("risk minimiser", *labels, curves, diagonal=True)]
 

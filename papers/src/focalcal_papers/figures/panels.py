@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +29,13 @@ class Curve:
     low: np.ndarray | None = None
     high: np.ndarray | None = None
     style: str = "-"
+
+
+def by_gamma(
+    gammas: Iterable[float], x: np.ndarray, y: Callable[[float], np.ndarray]
+) -> tuple[Curve, ...]:
+    """A curve for each γ over common x."""
+    return tuple(Curve(f"γ = {gamma:g}", x, y(gamma)) for gamma in gammas)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 from pathlib import Path
 from typing import TypeVar
@@ -13,11 +12,12 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from focalcal.errors import FileFormatError, InputError
+from focalcal_papers.data.files import PathLike
 
 Model = TypeVar("Model", bound=nn.Module)
 
 
-def read_state_dict(path: str | os.PathLike[str]) -> dict[str, Tensor]:
+def read_state_dict(path: PathLike) -> dict[str, Tensor]:
     """The tensors of a checkpoint: a state dict, or one under the key "state_dict".
 
     Files are read with `weights_only=True` (nothing in them is executed) or as safetensors;
@@ -49,7 +49,7 @@ def read_state_dict(path: str | os.PathLike[str]) -> dict[str, Tensor]:
     return {name.removeprefix("module."): tensor for name, tensor in state.items()}
 
 
-def load_weights(model: Model, path: str | os.PathLike[str]) -> Model:
+def load_weights(model: Model, path: PathLike) -> Model:
     """Fill `model` with the weights of a file and return it; every name and shape must match.
 
     The published CIFAR ResNet-20/32/44/56 load into `make_model("resnet20", 10)` and so on; they

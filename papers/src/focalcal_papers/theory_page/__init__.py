@@ -34,11 +34,11 @@ def render(progress: Callable[[float], None] | None = None) -> str:
     report = progress or (lambda _: None)
     found = errata.errata()
     report(0.5)
-    by_id = {f.id.removeprefix("fig-"): f for f in figures.everything()}
+    drawn = [[make() for make in makers] for *_, makers in _SECTIONS]
     report(0.95)
     body = [
-        _section(id, title, words, [page.piece("figure", by_id[name], "γ") for name in names])
-        for id, title, words, names in _SECTIONS
+        _section(id, title, words, [page.piece("figure", f, "γ") for f in shown])
+        for (id, title, words, _), shown in zip(_SECTIONS, drawn)
     ]
     body += [_curvature_path(), _errata(found)]
     links = [(id, title) for id, title, *_ in _SECTIONS]
@@ -54,7 +54,7 @@ def render(progress: Callable[[float], None] | None = None) -> str:
         lead=_LEAD,
         links=links,
         body="".join(body),
-        figures=[by_id[name] for *_, names in _SECTIONS for name in names],
+        figures=[f for shown in drawn for f in shown],
         foot=foot,
     )
 
@@ -65,33 +65,33 @@ _SECTIONS = (
         "The map",
         "Ψ^γ(q)_i ∝ q_i/g(q_i,γ) with g(q,γ) = (1−q)^γ·(1 + γ·r(q)) and r(q) = −q·ln q/(1−q). A "
         "network that minimises focal loss predicts q*(p); Ψ^γ recovers p.",
-        ("map", "minimiser"),
+        (figures.focal_map_figure, figures.minimiser_figure),
     ),
     (
         "temperature",
         "Against temperature scaling",
         "For two classes σ(s(γ+1−ln(γ+1)/2)) ≤ Ψ ≤ σ(s(γ+1)) at every logit s > 0, so Ψ lies "
         "between two temperatures; the closest one is found by minimising the largest difference.",
-        ("closest", "difference"),
+        (figures.closest_figure, figures.difference_figure),
     ),
     (
         "simplex",
         "On the simplex",
         "Three classes: the triangle holds every probability vector.",
-        ("simplex", "isolines"),
+        (figures.simplex_figure, figures.isolines_figure),
     ),
     (
         "loss",
         "Gradient and curvature",
         "The logit gradient of focal loss is g(p,γ)·(softmax(z) − onehot(y)); its curvature is "
         "that factor on cross-entropy's Hessian plus a rank-one term.",
-        ("gradient", "curvature"),
+        (figures.gradient_figure, figures.curvature_figure),
     ),
     (
         "classes",
         "Many classes",
         "Ψ does not lower the top probability iff Σ_k q_k/g(q_k) ≤ 1/g(q_top).",
-        ("lowered",),
+        (figures.lowered_figure,),
     ),
 )
 
@@ -105,15 +105,8 @@ def _curvature_path() -> str:
         losses = problem.losses(grid, gamma)
         best = grid[int(np.argmin(losses))]
         at = theory.maxwell_boltzmann(losses, float(losses.min() * 1.05))
-        rows.append(
-            (
-                f"γ = {gamma:g}",
-                f"{losses.min():.4f}",
-                f"{np.linalg.norm(best):.2f}",
-                f"{at.beta:.1f}",
-                f"{at.entropy:.3f}",
-            )
-        )
+        numbers = f"{losses.min():.4f}", f"{np.linalg.norm(best):.2f}"
+        rows.append((f"γ = {gamma:g}", *numbers, f"{at.beta:.1f}", f"{at.entropy:.3f}"))
     bound = theory.best_pac_bayes_bound(problem.errors(grid), len(problem.labels))
     best = grid[int(np.argmin(problem.losses(grid, 0.0)))]
     step = theory.kl_and_fisher(problem.inputs, best, 0.1 * best)

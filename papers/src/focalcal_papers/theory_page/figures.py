@@ -5,6 +5,7 @@ Panels are drawn as Plotly figures; the map's own figure adds its temperatures a
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,27 +14,14 @@ from scipy.special import expit, logit
 from focalcal import maps
 from focalcal.report.figure import Figure, axis, band, line
 from focalcal_papers.figures import Curve, Curves, fts, geo, ie
-from focalcal_papers.theory_page.simplex import SLIDES, isolines_figure, simplex_figure, sliding
+from focalcal_papers.figures.drawing import corners
 
+SLIDES = (-0.5, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0)
+"""The γ that the theory's sliders offer."""
 GAMMAS = (0.0, 0.5, 1.0, 2.0, 3.0, 5.0)
 COLOURS = ("@wrong", "@before", "@third", "@after", "@right", "@muted")
 _P = np.linspace(0.01, 0.99, 99)
 _SHOWN = (0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95)
-
-
-def everything() -> list[Figure]:
-    """All figures of the theory, in the order of the page."""
-    return [
-        focal_map_figure(),
-        minimiser_figure(),
-        closest_figure(),
-        difference_figure(),
-        simplex_figure(),
-        isolines_figure(),
-        gradient_figure(),
-        curvature_figure(),
-        lowered_figure(),
-    ]
 
 
 def _layout(xaxis: dict[str, Any], yaxis: dict[str, Any]) -> dict[str, Any]:
@@ -76,15 +64,20 @@ def _drawn(
     )
 
 
-def _two_classes(p: np.ndarray) -> np.ndarray:
-    return np.stack([p, 1 - p], axis=-1)
+def _sliding(
+    id: str, gammas: Sequence[float], of: Callable[[float], list[dict[str, Any]]], **more: Any
+) -> Figure:
+    """A figure with a slider over the traces `of` each γ, which starts at the fifth."""
+    choices = tuple((f"γ = {g:g}", of(g)) for g in gammas)
+    drawn = {"traces": choices[4][1], "choices": choices, "slides": True, "start": 4}
+    return Figure(id=f"fig-{id}", **drawn, **more)
 
 
 def _map_and_temperatures(gamma: float) -> list[dict[str, Any]]:
     """Ψ^γ of two classes with the identity, its temperature bounds and its closest temperature."""
     s = logit(_P)
     bounds, closest = maps.temperature_bounds(gamma), maps.closest_temperature(gamma)
-    psi = maps.focal_map(_two_classes(_P), gamma)[:, 0]
+    psi = maps.focal_map(fts.two_classes(_P), gamma)[:, 0]
     between = f"bounds, T {bounds.low:.3f} to {bounds.high:.3f}"
     nearest, near = expit(s / closest.temperature), f"closest T = {closest.temperature:.4f}"
     dotted, dashed = {"dash": "dot", "width": 1.5}, {"dash": "dash", "width": 2}
@@ -112,10 +105,10 @@ def _temperatures_row(gamma: float) -> tuple[str, ...]:
 
 def focal_map_figure() -> Figure:
     """Ψ^γ for two classes between its temperature bounds, for the γ that is picked."""
-    choices = tuple((f"γ = {g:g}", _map_and_temperatures(g)) for g in SLIDES)
-    return sliding(
+    return _sliding(
         "map",
-        choices,
+        SLIDES,
+        _map_and_temperatures,
         title="The focal map Ψ^γ of two classes",
         text="Ψ^γ maps the output q of a network trained with focal loss to the probability that "
         "it stands for. It is close to temperature scaling: the band lies between the two bounds "
@@ -159,7 +152,7 @@ def closest_figure() -> Figure:
 def difference_figure() -> Figure:
     curves = []
     for gamma in GAMMAS[1:]:
-        psi = maps.focal_map(_two_classes(_P), gamma)[:, 0]
+        psi = maps.focal_map(fts.two_classes(_P), gamma)[:, 0]
         closest = expit(logit(_P) / maps.closest_temperature(gamma).temperature)
         curves.append(Curve(f"γ = {gamma:g}", _P, psi - closest))
     return _drawn(
@@ -168,6 +161,99 @@ def difference_figure() -> Figure:
         "Two classes: the two maps differ by at most about a thousandth in probability.",
         Curves("", "q", "Ψ(q) − σ(s/T)", tuple(curves)),
         tickformat=".4f",
+    )
+
+
+def _triangle() -> dict[str, Any]:
+    edge: dict[str, Any] = {"line": {"width": 1.5}, "hoverinfo": "skip", "showlegend": False}
+    return line(*corners(np.eye(3)[[0, 1, 2, 0]]), "", "@muted", **edge)
+
+
+_SIMPLEX_LAYOUT = {
+    "xaxis": {"visible": False, "range": [-0.06, 1.06]},
+    "yaxis": {"visible": False, "range": [-0.08, 0.94], "scaleanchor": "x"},
+    "showlegend": False,
+    "annotations": [
+        {"x": x, "y": y, "text": f"class {k}", "showarrow": False}
+        for k, (x, y) in enumerate(((0, -0.05), (1, -0.05), (0.5, 0.91)))
+    ],
+}
+
+
+def simplex_figure() -> Figure:
+    """Arrows from q to Ψ^γ(q) on the simplex of three classes."""
+    start = fts.simplex_grid(14)
+    start = start[(start > 0).all(axis=1)]
+    size = [0, 9, 0] * len(start)
+    head = {"symbol": "arrow", "angleref": "previous", "color": "@after", "size": size}
+
+    def of(gamma: float) -> list[dict[str, Any]]:
+        # From q to Ψ(q), then a gap.
+        ends = zip(corners(start), corners(maps.focal_map(start, gamma)))
+        x, y = (np.stack([a, b, np.full(len(a), np.nan)], axis=1).ravel() for a, b in ends)
+        arrows = line(x, y, "", "@after", line={"width": 1.4}, hoverinfo="skip")
+        return [_triangle(), arrows | {"mode": "lines+markers", "marker": head}]
+
+    shown = np.array([[0.5, 0.3, 0.2], [0.4, 0.35, 0.25], [0.7, 0.2, 0.1]])
+    return _sliding(
+        "simplex",
+        SLIDES,
+        of,
+        title="Where Ψ^γ moves probabilities of three classes",
+        text="Each arrow leads from q to Ψ^γ(q): away from the centre for γ > 0, towards it for "
+        "γ < 0. The largest class stays the largest.",
+        layout=_SIMPLEX_LAYOUT,
+        height=520,
+        header=("q", *(f"Ψ, γ = {g:g}" for g in SLIDES)),
+        rows=tuple((_vector(q), *(_vector(maps.focal_map(q, g)) for g in SLIDES)) for q in shown),
+    )
+
+
+def _vector(p: np.ndarray) -> str:
+    return "(" + ", ".join(f"{x:.3f}" for x in np.asarray(p)) + ")"
+
+
+def isolines_figure() -> Figure:
+    """Isolines of the properised focal loss of class 2 over the simplex."""
+    xs, ys = np.linspace(0, 1, 61), np.linspace(0, np.sqrt(3) / 2, 53)
+    x, y = np.meshgrid(xs, ys)
+    top = y / (np.sqrt(3) / 2)
+    right = x - top / 2
+    p = np.stack([1 - right - top, right, top], axis=-1)
+    inside = (p > 1e-6).all(axis=-1)
+
+    def loss(p: np.ndarray, label: int, gamma: float) -> Any:
+        return maps.properized_focal_loss(p, np.full(p.shape[:-1], label), gamma)
+
+    def of(gamma: float) -> list[dict[str, Any]]:
+        z = np.full(x.shape, np.nan)
+        z[inside] = loss(p[inside], 2, gamma)
+        contour = {
+            "type": "contour",
+            "x": xs,
+            "y": ys,
+            "z": z,
+            "contours": {"coloring": "none", "showlabels": True},
+            "line": {"width": 1.8, "color": "@after"},
+            "ncontours": 16,
+            "showscale": False,
+            "hovertemplate": "loss %{z:.3f}<extra></extra>",
+        }
+        return [_triangle(), contour]
+
+    gammas = (0.0, *SLIDES[1:])
+    shown = np.array([[0.1, 0.1, 0.8], [0.3, 0.3, 0.4], [0.6, 0.2, 0.2], [0.2, 0.6, 0.2]])
+    return _sliding(
+        "isolines",
+        gammas,
+        of,
+        title="Isolines of the properised loss L*",
+        text="L*(p) = FL(Ψ⁻¹(p)) when the label is class 2: focal loss made proper. At γ = 0 it is "
+        "cross-entropy, whose isolines are straight; larger γ bends them.",
+        layout=_SIMPLEX_LAYOUT,
+        height=520,
+        header=("p", *(f"γ = {g:g}" for g in gammas)),
+        rows=tuple((_vector(q), *(f"{loss(q, 2, g):.4f}" for g in gammas)) for q in shown),
     )
 
 

@@ -6,7 +6,6 @@ import dataclasses
 import difflib
 import json
 import math
-import os
 import tomllib
 import typing
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from focalcal.errors import FileFormatError, InputError
+from focalcal_papers.data.files import PathLike
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,7 +143,7 @@ class TrainConfig:
         return "\n".join(lines) + "\n"
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> TrainConfig:
+    def load(cls, path: PathLike) -> TrainConfig:
         """Read a TOML recipe."""
         path = Path(path)
         if not path.is_file():

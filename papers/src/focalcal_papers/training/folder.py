@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 from focalcal.errors import FileFormatError, InputError
 from focalcal.files import write_text
 from focalcal.provenance import provenance
+from focalcal_papers.data.files import PathLike
 from focalcal_papers.training.config import TrainConfig
 
 
@@ -36,12 +36,7 @@ class RunFolder:
         return (self.path / "config.toml").is_file()
 
     @classmethod
-    def create(
-        cls,
-        path: str | os.PathLike[str],
-        config: TrainConfig,
-        data_dir: str | os.PathLike[str] | None,
-    ) -> RunFolder:
+    def create(cls, path: PathLike, config: TrainConfig, data_dir: PathLike | None) -> RunFolder:
         """A new run's folder, or that of a run to continue: its settings must be the same."""
         folder = cls(Path(path))
         folder.check_free_for(config)
@@ -55,7 +50,7 @@ class RunFolder:
         return folder
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str]) -> RunFolder:
+    def open(cls, path: PathLike) -> RunFolder:
         """An existing run's folder."""
         folder = cls(Path(path))
         if not folder.exists:

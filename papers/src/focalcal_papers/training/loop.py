@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -17,13 +16,19 @@ from focalcal.amx import cap_if_forbidden
 from focalcal.errors import FocalcalError, InputError
 from focalcal.predictions import Predictions
 from focalcal_papers.data import DataSplits, load, needs_folder
+from focalcal_papers.data.files import PathLike
 from focalcal_papers.training.checkpoint import latest_checkpoint
 from focalcal_papers.training.config import TrainConfig, learning_rate
 from focalcal_papers.training.distributed import choose_device, join_processes
 from focalcal_papers.training.folder import RunFolder
-from focalcal_papers.training.logs import tensorboard_log
 from focalcal_papers.training.session import Session
-from focalcal_papers.training.traces import describe, predict_split, save_snapshot, weight_norms
+from focalcal_papers.training.traces import (
+    describe,
+    predict_split,
+    save_snapshot,
+    tensorboard_log,
+    weight_norms,
+)
 
 LOOK_EVERY = 50
 """Steps on a GPU between checks of the loss and the clock; a check waits for the device."""
@@ -47,8 +52,8 @@ class RunResult:
 
 def train(
     config: TrainConfig,
-    data_dir: str | os.PathLike[str] | None,
-    run_dir: str | os.PathLike[str],
+    data_dir: PathLike | None,
+    run_dir: PathLike,
     *,
     device: str = "auto",
     stop_after: float | None = None,
@@ -82,13 +87,14 @@ def train(
                         if progress is not None and s.processes.first:
                             progress(s.total_steps / (steps * config.epochs))
                         if s.processes.agree(time.monotonic() > deadline, s.device):
-                            return _pause(s)
+                            s.save()
+                            return _ended(s, "paused")
                     if config.checkpoint_steps and s.total_steps % config.checkpoint_steps == 0:
                         s.save()
                 log(_finish_epoch(s))
                 if s.epoch % config.checkpoint_every == 0 or s.epoch == config.epochs:
                     s.save()
-        return _finish_run(s)
+        return _ended(s, "finished")
 
 
 def _finish_epoch(s: Session) -> dict[str, Any]:
@@ -128,22 +134,15 @@ def _finish_epoch(s: Session) -> dict[str, Any]:
     return row
 
 
-def _finish_run(s: Session) -> RunResult:
-    """Write the predictions of the chosen weights and the final status."""
+def _ended(s: Session, state: str) -> RunResult:
+    """Write the status and, of a finished run, the predictions of the chosen weights."""
     s.processes.wait()
-    if s.processes.first:
+    if s.processes.first and state == "finished":
         s.load_chosen()
         for split in ("calibration", "test"):
             s.predictions(split).save(s.folder.predictions(split))
-        s.write_status("finished")
-    s.processes.wait()
-    return _result(s.folder)
-
-
-def _pause(s: Session) -> RunResult:
-    s.save()
     if s.processes.first:
-        s.write_status("paused")
+        s.write_status(state)
     s.processes.wait()
     return _result(s.folder)
 
@@ -171,8 +170,8 @@ def _result(folder: RunFolder) -> RunResult:
 @contextlib.contextmanager
 def _environment(
     config: TrainConfig,
-    data_dir: str | os.PathLike[str] | None,
-    run_dir: str | os.PathLike[str],
+    data_dir: PathLike | None,
+    run_dir: PathLike,
     device: str,
     splits: DataSplits | None,
 ) -> Iterator[Session | None]:
@@ -191,7 +190,7 @@ def _environment(
             return
         try:
             splits = load_splits(config, data_dir) if splits is None else splits
-            session = Session.start(config, splits, folder, place, processes)
+            session = Session(config, splits, folder, place, processes).start()
             processes.wait()  # all have looked for a checkpoint before one is written
             if processes.first:
                 # Only now: settings that cannot be used leave nothing behind.
@@ -221,7 +220,7 @@ def _tuned_kernels() -> Iterator[None]:
         torch.backends.cudnn.benchmark = before
 
 
-def load_splits(config: TrainConfig, data_dir: str | os.PathLike[str] | None) -> DataSplits:
+def load_splits(config: TrainConfig, data_dir: PathLike | None) -> DataSplits:
     """The config's data; which samples calibrate does not change with the run's seed.
 
     A relative path in the setting `vectors` starts from the data's folder.
@@ -237,10 +236,10 @@ def load_splits(config: TrainConfig, data_dir: str | os.PathLike[str] | None) ->
 
 
 def predict(
-    run_dir: str | os.PathLike[str],
+    run_dir: PathLike,
     split: str = "test",
     *,
-    data_dir: str | os.PathLike[str] | None = None,
+    data_dir: PathLike | None = None,
     device: str = "auto",
 ) -> Predictions:
     """Logits and labels of a run's final model on "train", "calibration" or "test".
@@ -253,8 +252,8 @@ def predict(
 
 
 def open_run(
-    run_dir: str | os.PathLike[str],
-    data_dir: str | os.PathLike[str] | None = None,
+    run_dir: PathLike,
+    data_dir: PathLike | None = None,
     device: str = "auto",
     splits: DataSplits | None = None,
 ) -> Session:

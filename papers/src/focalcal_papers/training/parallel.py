@@ -19,6 +19,7 @@ from typing import Any
 
 from focalcal.errors import InputError
 from focalcal.files import write_text
+from focalcal_papers.data.files import PathLike
 from focalcal_papers.training.config import TrainConfig
 from focalcal_papers.training.folder import RunFolder
 
@@ -27,7 +28,7 @@ _MPS = "nvidia-cuda-mps-control"
 
 def train_many(
     configs: Sequence[TrainConfig],
-    data_dir: str | os.PathLike[str] | None,
+    data_dir: PathLike | None,
     folders: Sequence[Path],
     *,
     at_once: int = 1,
@@ -55,8 +56,8 @@ def train_many(
                     recipe = Path(scratch) / f"{len(waiting)}.toml"
                     write_text(recipe, config.to_toml())
                     left = None if deadline is None else max(1.0, deadline - time.monotonic())
-                    command = _command(recipe, data_dir, folder, device, left)
-                    started[folder] = _start(command, folder, environment)
+                    options = {"data": data_dir, "device": device, "stop-after": left}
+                    started[folder] = _start(recipe, folder, options, environment)
                 if expired:
                     waiting.clear()
                 time.sleep(0.05)
@@ -91,23 +92,12 @@ def _log(folder: Path) -> Path:
     return folder.parent / f"{folder.name}.log"
 
 
-def _command(
-    recipe: Path,
-    data_dir: str | os.PathLike[str] | None,
-    folder: Path,
-    device: str,
-    stop_after: float | None,
-) -> list[str]:
-    command = [sys.executable, "-m", "focalcal_papers", "train", str(recipe)]
-    command += ["--out", str(folder), "--device", device]
-    if data_dir is not None:
-        command += ["--data", str(data_dir)]
-    if stop_after is not None:
-        command += ["--stop-after", str(stop_after)]
-    return command
-
-
-def _start(command: list[str], folder: Path, environment: dict[str, str]) -> subprocess.Popen:
+def _start(
+    recipe: Path, folder: Path, options: dict[str, Any], environment: dict[str, str]
+) -> subprocess.Popen:
+    command = [sys.executable, "-m", "focalcal_papers", "train", str(recipe), "--out", str(folder)]
+    for name, value in options.items():
+        command += [] if value is None else [f"--{name}", str(value)]
     folder.parent.mkdir(parents=True, exist_ok=True)
     with _log(folder).open("ab") as log:
         return subprocess.Popen(command, stdout=log, stderr=log, env=environment)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -37,83 +36,59 @@ from focalcal_papers.training.step import (
 from focalcal_papers.training.traces import predict_split
 
 
-@dataclass
 class Session:
     """A run in progress: `epoch` epochs and then `index` steps are done."""
 
-    config: TrainConfig
-    folder: RunFolder
-    model: nn.Module
-    loss: nn.Module
-    source: Any
-    step: Step
-    processes: Processes
-    device: torch.device
-    classes: tuple[str, ...]
-    epoch: int = 0
-    index: int = 0
-    seconds: float = 0.0
-    best_accuracy: float = -1.0
-    rows: list[dict[str, Any]] = field(default_factory=list)
-    _graphed: GraphedStep | None = None
-    _baked: tuple = ()
-
-    @classmethod
-    def start(
-        cls,
+    def __init__(
+        self,
         config: TrainConfig,
         splits: DataSplits,
         folder: RunFolder,
         device: torch.device,
         processes: Processes,
-    ) -> Session:
-        """Build everything from the config, then continue from the last checkpoint, if any."""
-        session = cls._build(config, splits, folder, device, processes)
-        if session.loss.needs_parameters and processes.world > 1:
+    ) -> None:
+        torch.manual_seed(config.seed)
+        self.config, self.folder, self.device, self.processes = config, folder, device, processes
+        self.classes = tuple(splits.classes)
+        self.source = make_batches(splits, config, device)
+        self.model = build_model(config, splits).to(device)
+        if config.channels_last:
+            self.model = self.model.to(memory_format=torch.channels_last)
+        self.loss = build_loss(config, self.model).to(device)
+        self.step = Step(config, self.model, self.loss, self.source, device, processes)
+        self.epoch = self.index = 0
+        self.seconds, self.best_accuracy = 0.0, -1.0
+        self.rows: list[dict[str, Any]] = []
+        self._graphed: GraphedStep | None = None
+        self._baked: tuple = ()
+
+    def start(self) -> Session:
+        """Choose how steps run, and continue from the last checkpoint, if any."""
+        processes, last = self.processes, self.sizes[-1]
+        if self.loss.needs_parameters and processes.world > 1:
             raise InputError("expected one process for a loss that differentiates twice")
-        if use_graph(config, session.loss, session.source, session.step):
-            session._graphed = GraphedStep(session.step)
-        remainder = session.sizes[-1]
-        if remainder < processes.world:
+        if use_graph(self.config, self.loss, self.source, self.step):
+            self._graphed = GraphedStep(self.step)
+        if last < processes.world:
             raise InputError(
-                f"expected at least one sample per process, got a last batch of {remainder}; "
+                f"expected at least one sample per process, got a last batch of {last}; "
                 "set drop_last or another batch_size"
             )
-        path = latest_checkpoint(folder.checkpoints, "step")
+        path = latest_checkpoint(self.folder.checkpoints, "step")
         if path is not None:
-            session._restore(load_checkpoint(path))
+            self._restore(load_checkpoint(path))
         # Dropout differs between processes; a single process keeps the restored state.
         if processes.rank:
-            torch.manual_seed(hash((config.seed, processes.rank, session.epoch)))
-        return session
+            torch.manual_seed(hash((self.config.seed, processes.rank, self.epoch)))
+        return self
 
     @classmethod
     def opened(cls, folder: RunFolder, splits: DataSplits, device: torch.device) -> Session:
         """An existing run with its chosen weights, for predictions."""
         with torch.random.fork_rng([device] if device.type == "cuda" else []):
-            session = cls._build(folder.config, splits, folder, device, Processes())
+            session = cls(folder.config, splits, folder, device, Processes())
         session.load_chosen()
         return session
-
-    @classmethod
-    def _build(
-        cls,
-        config: TrainConfig,
-        splits: DataSplits,
-        folder: RunFolder,
-        device: torch.device,
-        processes: Processes,
-    ) -> Session:
-        torch.manual_seed(config.seed)
-        source = make_batches(splits, config, device)
-        model = build_model(config, splits).to(device)
-        if config.channels_last:
-            model = model.to(memory_format=torch.channels_last)
-        loss = build_loss(config, model).to(device)
-        step = Step(config, model, loss, source, device, processes)
-        return cls(
-            config, folder, model, loss, source, step, processes, device, tuple(splits.classes)
-        )
 
     @functools.cached_property
     def sizes(self) -> list[int]:

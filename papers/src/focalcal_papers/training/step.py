@@ -234,17 +234,14 @@ def make_optimizer(
 
 def use_graph(config: TrainConfig, loss: nn.Module, source: Any, step: Step) -> bool:
     """Whether this run's step can be captured; `graph = "on"` where it cannot is an error."""
-    reasons = []
-    if step.device.type != "cuda":
-        reasons.append(f"the device is {step.device.type}")
-    if config.optimizer == "adagrad":
-        reasons.append("adagrad cannot be captured")
-    if step.processes.world > 1:
-        reasons.append("the run is distributed")
-    if loss.needs_parameters:
-        reasons.append("the loss differentiates twice")
-    if not source.capturable:
-        reasons.append("the batches are built on the host")
+    obstacles = {
+        f"the device is {step.device.type}": step.device.type != "cuda",
+        "adagrad cannot be captured": config.optimizer == "adagrad",
+        "the run is distributed": step.processes.world > 1,
+        "the loss differentiates twice": loss.needs_parameters,
+        "the batches are built on the host": not source.capturable,
+    }
+    reasons = [reason for reason, holds in obstacles.items() if holds]
     if config.graph == "on" and reasons:
         raise InputError(f"expected a step that a CUDA graph can hold, but {reasons[0]}")
     return config.graph != "off" and not reasons

@@ -58,10 +58,8 @@ def as_float(x: Any) -> Array:
     xp = namespace(x)
     if x.dtype in (xp.float32, xp.float64):
         return x
-    is_float = xp.isdtype(x.dtype, "real floating")  # false for NumPy longdouble on no platform
-    if is_float and x.dtype.itemsize > 8:
-        return xp.astype(x, xp.float64)
-    return xp.astype(x, xp.float32 if is_float else xp.float64)
+    half = xp.isdtype(x.dtype, "real floating") and x.dtype.itemsize < 4
+    return xp.astype(x, xp.float32 if half else xp.float64)
 
 
 def to_numpy(x: Any) -> np.ndarray:

@@ -9,14 +9,11 @@ import pytest
 
 MODULES = [
     "adafocal",
-    "brier",
+    "classification",
     "curvature",
-    "dual",
     "focal",
     "mmce",
-    "proper",
     "registry",
-    "sigmoid",
 ]
 
 

@@ -14,7 +14,7 @@ needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA de
 
 
 def compare(device: str, shapes: list[tuple[int, int]]) -> None:
-    from focalcal.losses._problem import Problem
+    from focalcal.losses._base import Problem
     from focalcal.losses._triton import fused_focal
 
     torch.manual_seed(0)
@@ -41,7 +41,7 @@ def compare(device: str, shapes: list[tuple[int, int]]) -> None:
                 value = fused_focal(logits, labels, gamma, **options)
                 (got,) = torch.autograd.grad(value, logits, outer)
             wide = logits.detach().float().requires_grad_()
-            problem = Problem(wide, labels, None, w, -100, smoothing, batched=True)
+            problem = Problem(wide, labels, None, w, -100, smoothing)
             expected = problem.focal(gamma, reduction)
             (wanted,) = torch.autograd.grad(expected, wide, outer)
             torch.testing.assert_close(value, expected, rtol=1e-4, atol=1e-5)

@@ -11,12 +11,12 @@ except ImportError as error:
 
     raise MissingExtraError("torch", "torch", "focalcal.curvature") from error
 
-from focalcal.curvature.density import SpectralDensity, spectral_density
-from focalcal.curvature.gauss_newton import FisherOperator, GGNOperator
 from focalcal.curvature.lanczos import (
     DiagonalBlock,
     Eigenvalues,
+    SpectralDensity,
     block_eigenvalues,
+    spectral_density,
     top_eigenvalues,
 )
 from focalcal.curvature.logit import binary_logit_curvature, focal_logit_hessian
@@ -28,7 +28,12 @@ from focalcal.curvature.norms import (
     summarise_norms,
     weight_norms,
 )
-from focalcal.curvature.operators import HessianOperator, sum_over_processes
+from focalcal.curvature.operators import (
+    FisherOperator,
+    GGNOperator,
+    HessianOperator,
+    sum_over_processes,
+)
 from focalcal.curvature.summary import CurvatureSummary, summarise_curvature
 from focalcal.curvature.trace import (
     TraceEstimate,

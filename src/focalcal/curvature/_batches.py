@@ -46,9 +46,8 @@ def weighted_loss(loss: Callable, logits: Tensor, target: Tensor, weight: Tensor
 
 def read_batches(batches: Iterable, device: torch.device) -> Iterator[Batch]:
     """(inputs, target, weight or None) of every batch, on `device`."""
-    empty = True
+    batch = None
     for batch in batches:
-        empty = False
         if not isinstance(batch, Sequence) or len(batch) not in (2, 3):
             raise InputError(
                 "expected batches of (inputs, target) or (inputs, target, weight), "
@@ -64,7 +63,7 @@ def read_batches(batches: Iterable, device: torch.device) -> Iterator[Batch]:
                     f"got shape {tuple(weight.shape)}"
                 )
         yield (inputs.to(device) if hasattr(inputs, "to") else inputs), target, weight
-    if empty:
+    if batch is None:
         raise InputError("expected at least one batch, got none")
 
 
@@ -74,20 +73,18 @@ def chosen_parameters(
     """Parameters by name: all that require a gradient, or those named or given."""
     named = dict(model.named_parameters())
     if parameters is None:
-        chosen = {name: p for name, p in named.items() if p.requires_grad}
-    else:
-        by_id = {id(p): name for name, p in named.items()}
-        wanted = [p if isinstance(p, str) else by_id.get(id(p)) for p in parameters]
-        unknown = [name for name in wanted if name not in named]
-        if unknown:
-            raise InputError(
-                f"expected parameters of the model or their names, got {unknown[0]!r}; "
-                f"the model has {', '.join(list(named)[:4])}, …"
-            )
-        chosen = {name: p for name, p in named.items() if name in wanted}
-    if not chosen:
+        parameters = [p for p in named.values() if p.requires_grad]
+    by_id = {id(p): name for name, p in named.items()}
+    wanted = [p if isinstance(p, str) else by_id.get(id(p)) for p in parameters]
+    unknown = [name for name in wanted if name not in named]
+    if unknown:
+        raise InputError(
+            f"expected parameters of the model or their names, got {unknown[0]!r}; "
+            f"the model has {', '.join(list(named)[:4])}, …"
+        )
+    if not wanted:
         raise InputError("expected at least one parameter that requires a gradient, got none")
-    return chosen
+    return {name: p for name, p in named.items() if name in wanted}
 
 
 @contextlib.contextmanager

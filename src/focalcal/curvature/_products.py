@@ -1,4 +1,4 @@
-"""What the algorithms need of a matrix: its size and its products, in float64."""
+"""What the algorithms need of a matrix: its size, its products in float64 and random vectors."""
 
 from __future__ import annotations
 
@@ -21,37 +21,39 @@ class Operator(Protocol):
     def __matmul__(self, vectors: Tensor) -> Tensor: ...
 
 
-def size_of(operator: Operator) -> int:
-    shape = tuple(getattr(operator, "shape", ()))
-    if len(shape) != 2 or shape[0] != shape[1] or shape[0] < 1:
-        raise InputError(f"expected a square operator with a shape (n, n), got shape {shape}")
-    return int(shape[0])
+class Matrix:
+    """An operator (n, n) on its device, and the source of random vectors.
 
+    Without a generator the seed is 0: the same vectors each time and in every process.
+    """
 
-def device_of(operator: Operator) -> torch.device:
-    return torch.device(getattr(operator, "device", "cpu"))
+    def __init__(self, operator: Operator, generator: torch.Generator | None = None) -> None:
+        shape = tuple(getattr(operator, "shape", ()))
+        if len(shape) != 2 or shape[0] != shape[1] or shape[0] < 1:
+            raise InputError(f"expected a square operator with a shape (n, n), got shape {shape}")
+        self.operator, self.n = operator, int(shape[0])
+        self.device = torch.device(getattr(operator, "device", "cpu"))
+        self.generator = generator or torch.Generator(self.device).manual_seed(0)
 
+    def __matmul__(self, vectors: Tensor) -> Tensor:
+        """The product in float64, whatever precision the operator works in."""
+        dtype = getattr(self.operator, "dtype", torch.float64)
+        return (self.operator @ vectors.to(dtype)).to(torch.float64)
 
-def default_generator(operator: Operator) -> torch.Generator:
-    """Seed 0 on the operator's device: the same probes each time and in every process."""
-    return torch.Generator(device_of(operator)).manual_seed(0)
+    def chunks(self, count: int) -> list[int]:
+        """`count` vectors as chunk sizes whose blocks hold at most BLOCK_NUMBERS numbers each."""
+        most = max(1, BLOCK_NUMBERS // self.n)
+        full, rest = divmod(count, most)
+        return [most] * full + ([rest] if rest else [])
 
+    def signs(self, count: int) -> Tensor:
+        """`count` columns of ±1, (n, count); a column does not depend on how many follow it."""
+        g = self.generator
+        rows = torch.randint(0, 2, (count, self.n), generator=g, device=g.device)
+        return (2 * rows - 1).T.to(self.device, torch.float64)
 
-def multiply(operator: Operator, vectors: Tensor) -> Tensor:
-    """operator @ vectors in float64, whatever precision the operator works in."""
-    dtype = getattr(operator, "dtype", torch.float64)
-    return (operator @ vectors.to(dtype)).to(torch.float64)
-
-
-def in_chunks(operator: Operator, count: int) -> list[int]:
-    """`count` vectors as chunk sizes whose blocks hold at most BLOCK_NUMBERS numbers each."""
-    most = max(1, BLOCK_NUMBERS // size_of(operator))
-    full, rest = divmod(count, most)
-    return [most] * full + ([rest] if rest else [])
-
-
-def random_signs(operator: Operator, count: int, generator: torch.Generator) -> Tensor:
-    """`count` columns of ±1, shape (n, count); a column does not depend on how many follow it."""
-    shape = (count, size_of(operator))
-    rows = torch.randint(0, 2, shape, generator=generator, device=generator.device)
-    return (2 * rows - 1).T.to(device_of(operator), torch.float64)
+    def normals(self, count: int) -> Tensor:
+        """`count` columns of normal numbers, (n, count)."""
+        g = self.generator
+        rows = torch.randn(count, self.n, generator=g, device=g.device, dtype=torch.float64)
+        return rows.T.to(self.device)

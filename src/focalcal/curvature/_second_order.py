@@ -63,15 +63,10 @@ def _convolution(
     dims = _DIMENSIONS[func]
     if isinstance(padding, str) or input.ndim != dims + 2:
         return func(input, weight, bias, stride, padding, dilation, groups)
-    each = (_each(value, dims) for value in (stride, padding, dilation))
+    each = ([v] * dims if isinstance(v, int) else v for v in (stride, padding, dilation))
     geometry = (*each, False, [0] * dims, groups)  # not transposed, no output padding
     out = _Convolution.apply(input, weight, geometry)
     return out if bias is None else out + bias.view(-1, *[1] * dims)
-
-
-def _each(value: Any, dims: int) -> list[int]:
-    values = [value] if isinstance(value, int) else list(value)
-    return values * dims if len(values) == 1 else values
 
 
 def _conv(x: Tensor, w: Tensor, geometry: tuple) -> Tensor:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from focalcal.curvature.density import SpectralDensity
+from focalcal.curvature.lanczos import SpectralDensity
 from focalcal.curvature.logit import binary_logit_curvature
 from focalcal.curvature.trace import TraceEstimate
 

@@ -48,12 +48,10 @@ def focal_logit_hessian(logits: Tensor, target: Tensor, gamma: float) -> Tensor:
     r = torch.where(rest > 0, p * minus_log_p / safe, 1.0)
     # Both matrices vanish with 1 − p; it is divided out first so that nothing overflows at p → 1.
     u = torch.where(y, -1.0, q / safe[:, None])
-    # 1 − q of the largest q likewise; the others are at most 1/2 and lose nothing.
-    top = F.one_hot(q.argmax(1), logits.shape[1]).bool()
-    others = torch.where(top, q.masked_fill(top, 0.0).sum(1, keepdim=True), 1 - q)
-    products = q[:, :, None] * q[:, None, :]
-    products = products - torch.diag_embed(torch.diagonal(products, dim1=1, dim2=2))
-    softmax_hessian = (torch.diag_embed(q * others) - products) / safe[:, None, None]
+    # diag q − qqᵀ has rows that sum to 0: q(1 − q) as the sum of the others is exact likewise.
+    diagonal = torch.eye(logits.shape[1], dtype=torch.bool, device=q.device)
+    products = (q[:, :, None] * q[:, None, :]).masked_fill(diagonal, 0.0)
+    softmax_hessian = (torch.diag_embed(products.sum(2)) - products) / safe[:, None, None]
     scale = rest ** (gamma + 1)
     rank_one = scale * gamma * (2 * p + gamma * p * r - r)
     return (scale * (1 + gamma * r))[:, None, None] * softmax_hessian + (

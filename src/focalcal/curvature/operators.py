@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from typing import Self
+from typing import Literal, Self
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +19,7 @@ from focalcal.curvature._batches import (
     LossLike,
     chosen_parameters,
     evaluating,
+    per_sample,
     read_batches,
     resolve_loss,
     weighted_loss,
@@ -70,7 +71,14 @@ class BatchOperator(ABC):
         self.batches = batches
         self.reduce = reduce or (lambda values: values)
         self._choose(parameters)
-        self.total_weight = self._total_weight()
+        weights = [
+            float(len(target)) if weight is None else float(weight.double().sum())
+            for _, target, weight in read_batches(batches, self.device)
+        ]
+        total = torch.tensor([sum(weights)], dtype=torch.float64, device=self.device)
+        self.total_weight = float(self.reduce(total))
+        if not self.total_weight > 0:
+            raise InputError("expected sample weights with a positive sum, got all zeros")
         if check:
             self._check_repeatable()
 
@@ -90,9 +98,10 @@ class BatchOperator(ABC):
         if not isinstance(vectors, Tensor) or vectors.ndim not in (1, 2) or len(vectors) != n:
             got = tuple(vectors.shape) if isinstance(vectors, Tensor) else type(vectors).__name__
             raise InputError(f"expected a tensor of shape ({n},) or ({n}, k), got {got}")
-        columns = vectors.detach().to(self.device).reshape(n, -1)
-        probes = [self._split(column) for column in columns.unbind(1)]
-        total = torch.zeros(columns.shape[1], n, dtype=torch.float64, device=self.device)
+        columns = vectors.detach().to(self.device).reshape(n, -1).T
+        layout = list(zip(self.blocks.values(), self.parameters.values()))
+        probes = [[column[s].view(p.shape).to(p.dtype) for s, p in layout] for column in columns]
+        total = torch.zeros(columns.shape, dtype=torch.float64, device=self.device)
         with evaluating(self.model, self.parameters.values()):
             for inputs, target, weight in read_batches(self.batches, self.device):
                 for row, product in zip(total, self._products(inputs, target, weight, probes)):
@@ -116,27 +125,10 @@ class BatchOperator(ABC):
     ) -> Iterable[Sequence[Tensor | None]]:
         """For each probe its product with the batch's *summed* matrix, by parameter; none if 0."""
 
-    def _split(self, flat: Tensor) -> list[Tensor]:
-        return [
-            flat[s].view(p.shape).to(p.dtype)
-            for s, p in zip(self.blocks.values(), self.parameters.values())
-        ]
-
     def _add(self, total: Tensor, parts: Sequence[Tensor | None]) -> None:
         for s, part in zip(self.blocks.values(), parts):
             if part is not None:
                 total[s] += part.detach().reshape(-1)
-
-    def _total_weight(self) -> float:
-        weights = [
-            float(len(target)) if weight is None else float(weight.double().sum())
-            for _, target, weight in read_batches(self.batches, self.device)
-        ]
-        total = torch.tensor([sum(weights)], dtype=torch.float64, device=self.device)
-        value = float(self.reduce(total))
-        if not value > 0:
-            raise InputError("expected sample weights with a positive sum, got all zeros")
-        return value
 
     def _gradient_sums(self) -> tuple[Tensor, float]:
         """The summed gradient (n,) of this process' data, and the sum of its batches' norms."""
@@ -192,3 +184,93 @@ class HessianOperator(BatchOperator):
         with cheap_second_order():
             value = weighted_loss(self.loss, self.model(inputs), target, weight)
         return hessian_products(value, thetas, probes)
+
+
+class GGNOperator(BatchOperator):
+    """The generalised Gauss–Newton matrix, G = Σ_i w_i J_iᵀ (∇²_z ℓ_i) J_i / Σ_i w_i.
+
+    J_i is the Jacobian of the logits z. G is positive semi-definite for cross-entropy; a focal
+    loss is not convex in z, so its G may have negative eigenvalues. Arguments as HessianOperator.
+
+    >>> model = torch.nn.Linear(2, 1, bias=False)
+    >>> G = GGNOperator(model, torch.nn.functional.mse_loss, [(torch.eye(2), torch.ones(2, 1))])
+    >>> (G @ torch.tensor([1.0, 2.0])).tolist()
+    [1.0, 2.0]
+
+    Reference: Schraudolph 2002; Martens 2020.
+    """
+
+    def _curve(
+        self, outputs: Tensor, target: Tensor, weight: Tensor | None, tangents: list[Tensor]
+    ) -> list[Tensor]:
+        """The outputs' Hessian of the summed loss, applied to each tangent; none if it is 0."""
+        z = outputs.detach().requires_grad_()
+        value = weighted_loss(self.loss, z, target, weight)
+        return [curved for [curved] in hessian_products(value, [z], [[t] for t in tangents])]
+
+    def _products(self, inputs, target, weight, probes):
+        thetas = list(self.parameters.values())
+        with cheap_second_order():
+            outputs = self.model(inputs)
+        # Jᵀu is linear in u, so its derivative in u, applied to a probe v, is Jv.
+        u = torch.zeros_like(outputs, requires_grad=True)
+        pulled = torch.autograd.grad(outputs, thetas, u, create_graph=True, allow_unused=True)
+        used = [i for i, part in enumerate(pulled) if part is not None]
+        pulled = [pulled[i] for i in used]
+        tangents = [
+            torch.autograd.grad(pulled, u, [probe[i] for i in used], retain_graph=True)[0]
+            for probe in probes
+        ]
+        for curved in self._curve(outputs, target, weight, tangents):
+            yield torch.autograd.grad(outputs, thetas, curved, retain_graph=True, allow_unused=True)
+
+
+class FisherOperator(GGNOperator):
+    """The Fisher matrix of a softmax classifier over a data set.
+
+    kind="true": E_x E_{y~p(y|x)} [∇log p ∇log pᵀ], the expectation over the model's own labels,
+    which equals the Gauss–Newton matrix of cross-entropy. kind="empirical": E_(x,y) [∇ℓ ∇ℓᵀ] with
+    the data's labels and the named loss; it needs one loss value per sample.
+
+    >>> model = torch.nn.Linear(1, 2, bias=False)
+    >>> _ = torch.nn.init.zeros_(model.weight)
+    >>> data = [(torch.ones(1, 1), torch.tensor([0]))]
+    >>> (FisherOperator(model, data) @ torch.tensor([1.0, 0.0])).tolist()
+    [0.25, -0.25]
+
+    Reference: Kunstner et al. 2019 on the difference; GEO Eq. 20.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        batches: Iterable,
+        parameters: Iterable[str | Tensor] | None = None,
+        *,
+        kind: Literal["true", "empirical"] = "true",
+        loss: LossLike | None = None,
+        reduce: Reduce | None = None,
+        check: bool = True,
+    ) -> None:
+        if kind not in ("true", "empirical"):
+            raise InputError(f"expected kind 'true' or 'empirical', got {kind!r}")
+        if kind == "true" and loss is not None:
+            raise InputError(
+                "expected no loss for the true Fisher matrix, which depends on the model's "
+                "probabilities alone; drop `loss` or pass kind='empirical'"
+            )
+        self.kind = kind
+        super().__init__(model, loss or "ce", batches, parameters, reduce=reduce, check=check)
+
+    def _curve(
+        self, outputs: Tensor, target: Tensor, weight: Tensor | None, tangents: list[Tensor]
+    ) -> list[Tensor]:
+        if self.kind == "true":
+            return super()._curve(outputs, target, weight, tangents)
+        z = outputs.detach().requires_grad_()
+        # ∇ℓ_i = J_iᵀ δ_i, so the matrix between the Jacobians is w_i δ_i δ_iᵀ.
+        (delta,) = torch.autograd.grad(per_sample(self.loss(z, target), target).sum(), z)
+        delta = delta.flatten(1)
+        right = delta if weight is None else weight.to(z.dtype)[:, None] * delta
+        products = [(delta * t.flatten(1)).sum(1, keepdim=True) * right for t in tangents]
+        return [product.view_as(z) for product in products]

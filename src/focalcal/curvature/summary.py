@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from torch import Tensor
 
-from focalcal.curvature.density import SpectralDensity, spectral_density
-from focalcal.curvature.lanczos import Eigenvalues, top_eigenvalues
+from focalcal.curvature.lanczos import (
+    Eigenvalues,
+    SpectralDensity,
+    spectral_density,
+    top_eigenvalues,
+)
 from focalcal.curvature.operators import BatchOperator
 from focalcal.curvature.trace import TraceEstimate, hessian_trace
 
@@ -28,16 +33,16 @@ class CurvatureSummary:
     def record(self) -> dict[str, Any]:
         """Plain numbers for JSON."""
         record: dict[str, Any] = {"n": self.n, "n_parameters": self.n_parameters}
-        if self.trace is not None:
-            low, high = self.trace.interval()
-            record["trace"] = dataclasses.asdict(self.trace) | {"low": low, "high": high}
-        for name, found in (("top", self.top), ("bottom", self.bottom), ("density", self.density)):
+        for name in ("trace", "top", "bottom", "density"):
+            found = getattr(self, name)
             if found is not None:
                 record[name] = {
                     key: value.tolist() if isinstance(value, Tensor) else value
                     for key, value in vars(found).items()
                     if key != "vectors"
                 }
+        if self.trace is not None:
+            record["trace"]["low"], record["trace"]["high"] = self.trace.interval()
         return record
 
 
@@ -71,25 +76,22 @@ def summarise_curvature(
     >>> round(found.trace.value, 6), round(found.top.values.item(), 6)
     (2.0, 1.0)
     """
-    parts = [*["trace"] * trace, *["top", "bottom"] * bool(top), *["density"] * density]
-
-    def share(part: str) -> Callable[[float], None] | None:
-        """Progress of one part as progress of the whole; every part counts the same."""
-        if progress is None:
-            return None
-        return lambda fraction: progress((parts.index(part) + fraction) / len(parts))
-
-    lanczos = {"tol": tol, "max_products": max_products}
-    found: dict[str, Any] = {}
+    parts: dict[str, Callable[..., Any]] = {}
     if trace:
-        budget = {"rtol": rtol, "max_probes": max_probes}
-        found["trace"] = hessian_trace(operator, method, **budget, progress=share("trace"))
+        limits = {"rtol": rtol, "max_probes": max_probes}
+        parts["trace"] = partial(hessian_trace, operator, method, **limits)
     if top:
-        found["top"] = top_eigenvalues(operator, top, **lanczos, progress=share("top"))
-        found["bottom"] = top_eigenvalues(
-            operator, 1, which="smallest", **lanczos, progress=share("bottom")
-        )
+        lanczos = partial(top_eigenvalues, operator, tol=tol, max_products=max_products)
+        parts |= {"top": partial(lanczos, top), "bottom": partial(lanczos, which="smallest")}
     if density:
         size = {"probes": density_probes, "steps": density_steps}
-        found["density"] = spectral_density(operator, **size, progress=share("density"))
+        parts["density"] = partial(spectral_density, operator, **size)
+    found: dict[str, Any] = {}
+
+    def report(fraction: float) -> None:
+        if progress is not None:
+            progress((len(found) + fraction) / len(parts))
+
+    for name, compute in parts.items():
+        found[name] = compute(progress=report)
     return CurvatureSummary(operator.total_weight, operator.shape[0], **found)

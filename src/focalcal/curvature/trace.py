@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Literal
 
 import torch
@@ -12,15 +12,7 @@ from scipy import stats
 from torch import Tensor
 
 from focalcal._checks import check_level
-from focalcal.curvature._products import (
-    Operator,
-    default_generator,
-    device_of,
-    in_chunks,
-    multiply,
-    random_signs,
-    size_of,
-)
+from focalcal.curvature._products import Matrix, Operator
 from focalcal.errors import InputError
 
 MIN_PROBES = 20
@@ -83,65 +75,11 @@ def hessian_trace(
 
     Reference: Hutchinson 1990; Meyer et al. 2021, Algorithm 1; GEO §4.
     """
-    n = size_of(operator)
-    _check_stopping(rtol, max_probes)
-    generator = generator or default_generator(operator)
-    exact, basis, spent = 0.0, None, 0
-    if method == "hutch++":
-        columns = min(SKETCH, max_probes // 3, n)
-        basis, _ = torch.linalg.qr(multiply(operator, random_signs(operator, columns, generator)))
-        exact = float((basis * multiply(operator, basis)).sum())
-        spent = 2 * columns
-    elif method != "hutchinson":
+    if method not in ("hutchinson", "hutch++"):
         raise InputError(f"expected method 'hutchinson' or 'hutch++', got {method!r}")
-
+    columns = SKETCH if method == "hutch++" else 0
     whole = [slice(None)]
-    for samples, [(mean, error)] in _rounds(operator, whole, max_probes - spent, generator, basis):
-        value = exact + mean
-        converged = samples >= MIN_PROBES and error <= rtol * abs(value)
-        estimate = TraceEstimate(value, error, spent + samples, samples, converged)
-        if progress is not None:
-            # The error falls with the square root of the number of probes.
-            reached = (rtol * value / error) ** 2 if error else 1.0
-            progress(min(1.0, max(reached, estimate.probes / max_probes)))
-        if converged:
-            break
-    return estimate
-
-
-def _rounds(
-    operator: Operator,
-    blocks: Iterable[slice],
-    most: int,
-    generator: torch.Generator,
-    basis: Tensor | None = None,
-) -> Iterator[tuple[int, list[tuple[float, float]]]]:
-    """At each check the number of samples, and every block's trace with its standard error.
-
-    A sample is d = v∘PAPv of a sign vector v, an unbiased estimate of the diagonal of PAP, where P
-    projects onto the complement of `basis`. Var(vᵀAv) = 2·Σ_{i≠j} a_ij² = 2·Σ_i Var(d_i); for a
-    block it is at most that. The sum of the sample variances of d_i is far more stable than the
-    sample variance of vᵀAv, whose distribution is skewed by large eigenvalues: a rule that stops on
-    the latter stops on runs that happen to be low.
-    """
-
-    def project(vectors: Tensor) -> Tensor:
-        return vectors if basis is None else vectors - basis @ (basis.T @ vectors)
-
-    total, squares = torch.zeros(2, size_of(operator), dtype=torch.float64).to(device_of(operator))
-    samples = 0
-    for target in _checkpoints(most):
-        for size in in_chunks(operator, target - samples):
-            probes = random_signs(operator, size, generator)
-            diagonals = probes * project(multiply(operator, project(probes)))
-            total += diagonals.sum(1)
-            squares += diagonals.square().sum(1)
-        samples = target
-        spread = (squares - total.square() / samples).clamp_min(0)
-        # One sample says nothing about its error.
-        variance = 2 * spread / samples / (samples - 1) if samples > 1 else spread + math.inf
-        sums = [(float(total[s].sum()), float(variance[s].sum())) for s in blocks]
-        yield samples, [(value / samples, math.sqrt(square)) for value, square in sums]
+    return _estimate(operator, whole, rtol, max_probes, generator, columns, progress)[0]
 
 
 def block_traces(
@@ -166,19 +104,8 @@ def block_traces(
     >>> {name: t.value for name, t in traces.items()}
     {'first': 3.0, 'second': 3.0}
     """
-    size_of(operator)
-    _check_stopping(rtol, max_probes)
     blocks = blocks_of(operator, blocks)
-    generator = generator or default_generator(operator)
-    for samples, found in _rounds(operator, blocks.values(), max_probes, generator):
-        most = rtol * sum(abs(value) for value, _ in found) if samples >= MIN_PROBES else -1.0
-        estimates = {
-            block: TraceEstimate(value, error, samples, samples, error <= most)
-            for block, (value, error) in zip(blocks, found)
-        }
-        if all(e.converged for e in estimates.values()):
-            break
-    return estimates
+    return dict(zip(blocks, _estimate(operator, blocks.values(), rtol, max_probes, generator)))
 
 
 def group_blocks(blocks: Mapping[str, slice], depth: int | None = None) -> dict[str, slice]:
@@ -206,17 +133,62 @@ def blocks_of(operator: Operator, blocks: Mapping[str, slice] | None) -> Mapping
     return blocks
 
 
-def _check_stopping(rtol: float, max_probes: int) -> None:
+def _estimate(
+    operator: Operator,
+    blocks: Iterable[slice],
+    rtol: float,
+    max_probes: int,
+    generator: torch.Generator | None,
+    columns: int = 0,
+    progress: Callable[[float], None] | None = None,
+) -> list[TraceEstimate]:
+    """The trace of every block; with `columns` that of Hutch++, whose sketch Q has so many.
+
+    A sample is d = v∘PAPv of a sign vector v, an unbiased estimate of the diagonal of PAP, where
+    P = I − QQᵀ. Var(vᵀAv) = 2·Σ_{i≠j} a_ij² = 2·Σ_i Var(d_i); for a block it is at most that. The
+    sum of the sample variances of d_i is far more stable than the sample variance of vᵀAv, whose
+    distribution is skewed by large eigenvalues: a rule that stops on the latter stops on runs that
+    happen to be low.
+    """
     if not rtol > 0:
         raise InputError(f"expected rtol > 0, got {rtol}")
     if max_probes < 3:
         raise InputError(f"expected max_probes >= 3, got {max_probes}")
+    a = Matrix(operator, generator)
+    columns = min(columns, max_probes // 3, a.n)
+    exact = 0.0
+    if columns:
+        basis, _ = torch.linalg.qr(a @ a.signs(columns))
+        exact = float((basis * (a @ basis)).sum())
 
+    def project(vectors: Tensor) -> Tensor:
+        return vectors - basis @ (basis.T @ vectors) if columns else vectors
 
-def _checkpoints(most: int) -> list[int]:
-    """Sample counts at which the standard error is checked: 20, 30, 45, … and `most`."""
-    counts, count = [], MIN_PROBES
-    while count < most:
-        counts.append(count)
-        count = math.ceil(count * GROWTH)
-    return [*counts, most]
+    total, squares = torch.zeros(2, a.n, dtype=torch.float64, device=a.device)
+    samples, most = 0, max_probes - 2 * columns
+    while samples < most:
+        target = min(most, max(MIN_PROBES, math.ceil(samples * GROWTH)))
+        for size in a.chunks(target - samples):
+            probes = a.signs(size)
+            diagonals = probes * project(a @ project(probes))
+            total += diagonals.sum(1)
+            squares += diagonals.square().sum(1)
+        samples = target
+        spread = (squares - total.square() / samples).clamp_min(0)
+        # One sample says nothing about its error.
+        variance = 2 * spread / samples / (samples - 1) if samples > 1 else spread + math.inf
+        values = [exact + float(total[s].sum()) / samples for s in blocks]
+        errors = [math.sqrt(float(variance[s].sum())) for s in blocks]
+        goal = rtol * sum(abs(value) for value in values)
+        spent = samples + 2 * columns
+        estimates = [
+            TraceEstimate(value, error, spent, samples, samples >= MIN_PROBES and error <= goal)
+            for value, error in zip(values, errors)
+        ]
+        if progress is not None:
+            # The error falls with the square root of the number of probes.
+            reached = (goal / max(errors)) ** 2 if any(errors) else 1.0
+            progress(min(1.0, max(reached, spent / max_probes)))
+        if all(estimate.converged for estimate in estimates):
+            break
+    return estimates

@@ -9,21 +9,20 @@ except ImportError as error:
 
 from focalcal.losses._base import Loss
 from focalcal.losses.adafocal import AdaFocalLoss
-from focalcal.losses.brier import BrierLoss
+from focalcal.losses.classification import BrierLoss, DualFocalLoss, ProperFocalLoss
 from focalcal.losses.curvature import CurvatureRegularizedLoss
-from focalcal.losses.dual import DualFocalLoss
 from focalcal.losses.focal import (
     FocalLoss,
     LabelSmoothingLoss,
     SampleDependentFocalLoss,
     ScheduledFocalLoss,
+    SigmoidFocalLoss,
     focal_loss,
+    sigmoid_focal_loss,
 )
 from focalcal.losses.linear import LinearFocalLoss, linear_focal_loss
 from focalcal.losses.mmce import MMCELoss
-from focalcal.losses.proper import ProperFocalLoss
 from focalcal.losses.registry import LOSSES, make_loss
-from focalcal.losses.sigmoid import SigmoidFocalLoss, sigmoid_focal_loss
 
 __all__ = [
     "LOSSES",

@@ -1,21 +1,26 @@
-"""What every loss module has: the settings of CrossEntropyLoss and the hooks for trainers."""
+"""What every classification loss shares: targets, shapes, ignored labels, weights, reduction.
+
+The conventions are those of `torch.nn.CrossEntropyLoss`, in one place. A loss supplies one value
+per sample; nothing else here or there reshapes, masks, weights or averages.
+"""
 
 from __future__ import annotations
 
+import importlib.util
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from focalcal.errors import InputError
-from focalcal.losses._problem import (
-    IGNORE_INDEX,
-    REDUCTIONS,
-    Problem,
-    check_reduction,
-    check_smoothing,
-    make_problem,
-)
+from focalcal.losses._pointwise import Gamma, focal_value, is_transformed
+
+REDUCTIONS = ("none", "mean", "sum")
+IGNORE_INDEX = -100
 
 
 class Loss(nn.Module):
@@ -86,3 +91,276 @@ class Loss(nn.Module):
         if self.label_smoothing:
             shown.append(f"label_smoothing={self.label_smoothing}")
         return ", ".join([*shown, f"reduction={self.reduction!r}"])
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Checked logits and targets of one call.
+
+    given: logits (N, C, d1..dk) in the caller's precision.
+    labels: (N, d1..dk) int64, or None with probability targets.
+    soft: (N, C, d1..dk) probabilities, smoothed if asked, or None with integer targets.
+    """
+
+    given: Tensor
+    labels: Tensor | None
+    soft: Tensor | None
+    weight: Tensor | None
+    ignore_index: int
+    smoothing: float
+    batched: bool = True
+
+    @property
+    def precision(self) -> torch.dtype:
+        return compute_dtype(self.given)
+
+    @property
+    def logits(self) -> Tensor:
+        """The logits in float32 or float64: half precision is widened."""
+        return self.given.to(self.precision)
+
+    @property
+    def n_classes(self) -> int:
+        return self.given.shape[1]
+
+    @property
+    def ignored(self) -> Tensor:
+        return self.labels == self.ignore_index
+
+    def safe_labels(self) -> Tensor:
+        """Labels with the ignored ones replaced by 0, so that they can index."""
+        return self.labels.masked_fill(self.ignored, 0)
+
+    def by_class(self, values: Tensor) -> Tensor:
+        """One value per class (C,), shaped to combine with (N, C, d1..dk)."""
+        return values.reshape(-1, *[1] * (self.given.ndim - 2))
+
+    def distribution(self) -> Tensor:
+        """The target probabilities u (N, C, d1..dk), smoothed; ignored rows hold some class."""
+        if self.soft is not None:
+            return self.soft
+        # Not F.one_hot, which looks at its input's values and so fails under vmap.
+        classes = self.by_class(torch.arange(self.n_classes, device=self.given.device))
+        onehot = (self.safe_labels().unsqueeze(1) == classes).to(self.precision)
+        return smoothed(onehot, self.smoothing)
+
+    def row_weights(self) -> Tensor | None:
+        """Weight of each sample, w_y or Σ_k u_k w_k, 0 where ignored; None if all weigh 1."""
+        if self.weight is None:
+            return None
+        if self.soft is not None:
+            return self.expected(torch.ones_like(self.soft))
+        # Clamped for CUDA, where labels are not checked: there a wrong one gives NaN elsewhere.
+        classes = self.safe_labels().clamp(0, self.n_classes - 1)
+        return self.weight[classes].masked_fill(self.ignored, 0)
+
+    def weighted(self, values: Tensor) -> Tensor:
+        """Each sample's value times its weight."""
+        weight = self.row_weights()
+        return values if weight is None else values * weight
+
+    def per_sample(self, values: Tensor) -> Tensor:
+        """Values that are no sum over classes, weighted; 0 where ignored."""
+        values = self.weighted(values)
+        return values if self.soft is not None else values.masked_fill(self.ignored, 0)
+
+    def expected(self, terms: Tensor) -> Tensor:
+        """Σ_k u_k w_k terms_k per sample, 0 where ignored; terms has the shape of the logits."""
+        scaled = terms if self.weight is None else terms * self.by_class(self.weight)
+        if self.soft is not None:
+            return (scaled * self.soft).sum(1)
+        value = scaled.gather(1, self.safe_labels().unsqueeze(1)).squeeze(1)
+        if self.smoothing:
+            # In CrossEntropyLoss's two parts rather than through a dense u.
+            spread = scaled.sum(1) * (self.smoothing / self.n_classes)
+            value = (1 - self.smoothing) * value + spread
+        return value.masked_fill(self.ignored, 0)
+
+    def pointwise(self, function: Callable[[Tensor], Tensor]) -> Tensor:
+        """Σ_k u_k w_k function(−ln q_k) per sample, for a function with function(0) = 0."""
+        if self.soft is None and not self.smoothing:
+            ce = F.cross_entropy(
+                self.logits, self.labels, ignore_index=self.ignore_index, reduction="none"
+            )
+            return self.weighted(function(ce))
+        return self.expected(function(-F.log_softmax(self.logits, 1)))
+
+    def focal(self, gamma: Gamma, reduction: str) -> Tensor:
+        """The focal loss in PyTorch's own operations: the reference for every faster form."""
+        if isinstance(gamma, Tensor) and (self.soft is not None or self.smoothing):
+            gamma = gamma.unsqueeze(1)
+        return self.reduce(self.pointwise(lambda ce: focal_value(ce, gamma)), reduction)
+
+    def cross_entropy(self, reduction: str) -> Tensor:
+        """PyTorch's own, with every option of this call."""
+        value = F.cross_entropy(
+            self.logits,
+            self.labels if self.soft is None else self.soft,
+            weight=self.weight,
+            ignore_index=self.ignore_index,
+            label_smoothing=self.smoothing,
+            reduction=reduction,
+        )
+        return value if reduction != "none" or self.batched else value.squeeze(0)
+
+    def denominator(self) -> Tensor | int:
+        """What `mean` divides by: Σ w_y over the kept samples; their number without integer labels.
+
+        With probability targets CrossEntropyLoss divides by the number of samples, weighted or not.
+        """
+        if self.labels is None:
+            return self.given.numel() // max(self.n_classes, 1)
+        weight = self.row_weights()
+        return (self.labels != self.ignore_index).sum() if weight is None else weight.sum()
+
+    def reduce(self, values: Tensor, reduction: str) -> Tensor:
+        """Per-sample weighted values to the asked reduction."""
+        if reduction == "none":
+            return values if self.batched else values.squeeze(0)
+        total = values.sum()
+        return total if reduction == "sum" else total / self.denominator()
+
+
+def make_problem(
+    logits: Tensor,
+    target: Tensor,
+    *,
+    weight: Tensor | None = None,
+    ignore_index: int = IGNORE_INDEX,
+    label_smoothing: float = 0.0,
+    integer_only: str | None = None,
+) -> Problem:
+    """Checked logits and targets; `integer_only` names a loss that refuses soft targets."""
+    if not logits.is_floating_point() or logits.ndim == 0:
+        raise InputError(
+            "expected floating-point logits (N, C) or (N, C, d1..dk), got "
+            f"{logits.dtype} of shape {tuple(logits.shape)}"
+        )
+    soft = target.is_floating_point()
+    # One logit per sample is a yes/no problem, whose softmax would be 1 whatever the logit.
+    if logits.shape[1:2] == (1,) or (logits.ndim == 1 and target.ndim == 1 and not soft):
+        raise InputError(
+            "expected one logit for each of 2 or more classes, (N, C) or (C,), got "
+            f"{tuple(logits.shape)} with targets {tuple(target.shape)}; for one logit per yes/no "
+            "decision use SigmoidFocalLoss or sigmoid_focal_loss"
+        )
+    batched = logits.ndim > 1
+    if not batched:
+        logits, target = logits.unsqueeze(0), target.unsqueeze(0)
+    smoothing = check_smoothing(label_smoothing)
+    n_classes = logits.shape[1]
+    precision = compute_dtype(logits)
+    if weight is not None:
+        if weight.shape != (n_classes,):
+            raise InputError(
+                f"expected one weight per class, shape ({n_classes},), got {tuple(weight.shape)}"
+            )
+        weight = weight.to(logits.device, precision)
+    if soft:
+        _check_soft(logits, target, ignore_index, integer_only)
+        target = smoothed(target.to(precision), smoothing)
+        return Problem(logits, None, target, weight, ignore_index, 0.0, batched)
+    if integer_only and smoothing:
+        raise InputError(f"{integer_only} takes no label smoothing, got {label_smoothing}")
+    _check_labels(logits, target, ignore_index)
+    return Problem(logits, target.long(), None, weight, ignore_index, smoothing, batched)
+
+
+def smoothed(distribution: Tensor, smoothing: float) -> Tensor:
+    """A share `smoothing` of each distribution (N, C, d1..dk) spread evenly over the classes."""
+    if not smoothing:
+        return distribution
+    return distribution * (1 - smoothing) + smoothing / distribution.shape[1]
+
+
+def compute_dtype(logits: Tensor) -> torch.dtype:
+    """float64 stays; everything else is computed in float32."""
+    return torch.float64 if logits.dtype == torch.float64 else torch.float32
+
+
+def check_reduction(reduction: str, allowed: tuple[str, ...] = REDUCTIONS) -> str:
+    if reduction not in allowed:
+        raise InputError(f"expected reduction in {allowed}, got {reduction!r}")
+    return reduction
+
+
+def check_smoothing(label_smoothing: float) -> float:
+    if not 0.0 <= label_smoothing <= 1.0:
+        raise InputError(f"expected label_smoothing in [0, 1], got {label_smoothing}")
+    return float(label_smoothing)
+
+
+def _check_soft(
+    logits: Tensor, target: Tensor, ignore_index: int, integer_only: str | None
+) -> None:
+    if integer_only:
+        raise InputError(
+            f"{integer_only} takes integer labels only, got {target.dtype} targets; "
+            "use FocalLoss for probability targets"
+        )
+    if target.shape != logits.shape:
+        raise InputError(
+            f"expected probability targets of the logits' shape {tuple(logits.shape)}, got "
+            f"{target.dtype} of shape {tuple(target.shape)}; for class labels use .long()"
+        )
+    if ignore_index >= 0:
+        raise InputError(
+            f"ignore_index ({ignore_index}) has no meaning with probability targets; drop it"
+        )
+
+
+def _check_labels(logits: Tensor, labels: Tensor, ignore_index: int) -> None:
+    if labels.dtype == torch.bool or labels.is_complex():
+        raise InputError(
+            f"expected integer labels or probability targets, got dtype {labels.dtype}; "
+            "convert with .long() or .float()"
+        )
+    shape = logits.shape[:1] + logits.shape[2:]
+    if labels.shape != shape:
+        raise InputError(
+            f"expected labels of shape {tuple(shape)} for logits of "
+            f"shape {tuple(logits.shape)}, got {tuple(labels.shape)}"
+        )
+    if not values_are_visible(labels) or labels.numel() == 0:
+        return
+    n_classes, labels = logits.shape[1], labels.long()
+    lowest, highest = (int(end) for end in labels.aminmax())
+    if lowest >= 0 and highest < n_classes:  # as a rule, and in a fraction of the time
+        return
+    wrong = ((labels < 0) | (labels >= n_classes)) & (labels != ignore_index)
+    if wrong.any():
+        at = wrong.nonzero()[0].tolist()
+        raise InputError(
+            f"expected labels in 0..{n_classes - 1} or ignore_index {ignore_index}, "
+            f"got {int(labels[tuple(at)])} at {at}"
+        )
+
+
+def values_are_visible(tensor: Tensor) -> bool:
+    """Whether looking at a tensor's numbers is free and allowed."""
+    return tensor.device.type == "cpu" and not is_transformed()
+
+
+def can_fuse(logits: Tensor, labels: Tensor) -> bool:
+    """Whether the CUDA kernel takes these; tracing and torch.func need plain operations."""
+    return (
+        logits.is_cuda
+        and labels.get_device() == logits.get_device()
+        and is_plain(logits)
+        and logits.ndim == 2
+        and logits.numel() > 0
+        and logits.dtype != torch.float64
+        and logits.is_contiguous()
+        and not is_transformed()
+        and has_triton()
+    )
+
+
+def is_plain(tensor: Tensor) -> bool:
+    """Whether it is a tensor with memory of its own, not a Tensor subclass."""
+    return type(tensor) is Tensor or type(tensor) is nn.Parameter
+
+
+@cache
+def has_triton() -> bool:
+    return importlib.util.find_spec("triton") is not None

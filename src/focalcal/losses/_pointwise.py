@@ -1,8 +1,8 @@
 """The focal loss as a scalar function of a cross-entropy c = −ln p: f(c) = (1−e^{−c})^γ · c.
 
 Every focal loss applies this function to PyTorch's own cross-entropy, so that it costs operations
-on one number per sample in addition to the softmax. Its slope is f′(c) = g(p, γ), and the gradient
-dFL/dz = g(p_y, γ) · (softmax(z) − onehot(y)). The CUDA kernels are tested against it.
+on one number per sample in addition to the softmax. The gradient in the logits is
+g(p_y, γ) · (softmax(z) − onehot(y)) with g = f′. The CUDA kernels are tested against it.
 """
 
 from __future__ import annotations
@@ -24,8 +24,22 @@ def focal_value(ce: Tensor, gamma: Gamma) -> Tensor:
     """
     gamma = gamma_at(ce, gamma)
     if is_transformed():
-        return _safe(ce)[1] ** gamma * ce
+        return value_and_slope(ce, gamma)[0]
     return _FocalValue.apply(ce, gamma)
+
+
+def value_and_slope(ce: Tensor, gamma: float | Tensor) -> tuple[Tensor, Tensor]:
+    """f(c) and f′(c) = g(p, γ) = (1−p)^γ · (1 + γ·r), r = p·ce/(1−p); differentiable in ce."""
+    # log_softmax cannot resolve 1−p below eps, and (1−p)^γ or its derivatives diverge at 0 for
+    # γ < 1 while their product with dc/dz vanishes: at eps both are finite. The upper limit is for
+    # ce = inf (a logit of −inf), where p·ce would be 0·inf.
+    limits = torch.finfo(ce.dtype)
+    log_p = -ce.clamp(limits.eps, limits.max)
+    minus = torch.expm1(log_p)  # p − 1
+    power = (-minus) ** gamma
+    # Not p = 1 + minus, which has no correct digit where p is small.
+    r = torch.exp(log_p) * log_p / minus
+    return power * ce, torch.addcmul(power, power, gamma * r)
 
 
 def gamma_at(ce: Tensor, gamma: Gamma) -> float | Tensor:
@@ -37,6 +51,24 @@ def gamma_at(ce: Tensor, gamma: Gamma) -> float | Tensor:
     for end, value in reversed(gamma[:-1]):
         result = torch.where(p < end, value, result)
     return result
+
+
+class _FocalValue(torch.autograd.Function):
+    """Computes the slope with the value, so that the backward pass is one multiplication."""
+
+    @staticmethod
+    def forward(ctx: Any, ce: Tensor, gamma: float | Tensor) -> Tensor:
+        value, slope = value_and_slope(ce, gamma)
+        ctx.gamma = gamma
+        ctx.save_for_backward(ce, slope)
+        return value
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        ce, slope = ctx.saved_tensors
+        if torch.is_grad_enabled():  # the backward pass is itself differentiated
+            slope = value_and_slope(ce, ctx.gamma)[1]
+        return grad * slope, None
 
 
 def is_transformed() -> bool:
@@ -51,50 +83,3 @@ def wants_plain_backward(grad: Tensor) -> bool:
         or is_transformed()
         or torch._C._functorch.is_legacy_batchedtensor(grad)  # autograd.grad(is_grads_batched=True)
     )
-
-
-class _FocalValue(torch.autograd.Function):
-    """Computes the slope with the value, so that the backward pass is one multiplication.
-
-    If the backward pass is itself differentiated, autograd's own operations recompute the slope
-    and carry every higher derivative.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, ce: Tensor, gamma: float | Tensor) -> Tensor:
-        value, slope = value_and_slope(ce, gamma)
-        ctx.gamma = gamma
-        ctx.save_for_backward(ce, slope)
-        return value
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        ce, slope = ctx.saved_tensors
-        if torch.is_grad_enabled():
-            slope = gradient_factor(ce, ctx.gamma)
-        return grad * slope, None
-
-
-def value_and_slope(ce: Tensor, gamma: float | Tensor) -> tuple[Tensor, Tensor]:
-    """f(c) and f′(c) in as few operations as possible; not differentiable."""
-    safe, one_minus_p = _safe(ce)
-    power = one_minus_p**gamma
-    r = safe / torch.expm1(safe)  # its derivative would overflow, r does not
-    scaled, factor = (power * gamma, 1) if isinstance(gamma, Tensor) else (power, gamma)
-    return power * ce, torch.addcmul(power, scaled, r, value=factor)
-
-
-def gradient_factor(ce: Tensor, gamma: float | Tensor) -> Tensor:
-    """g(p, γ) = (1−p)^γ · (1 + γ·r), r = p·ce/(1−p), of p = exp(−ce); differentiable in ce."""
-    safe, one_minus_p = _safe(ce)
-    # Not p = 1 − one_minus_p, which has no correct digit where p is small.
-    return one_minus_p**gamma * (1 + gamma * (torch.exp(-safe) * safe / one_minus_p))
-
-
-def _safe(ce: Tensor) -> tuple[Tensor, Tensor]:
-    # log_softmax cannot resolve 1−p below eps, and (1−p)^γ or its derivatives diverge at 0 for
-    # γ < 1 while their product with dc/dz vanishes: at eps both are finite. The upper limit is for
-    # ce = inf (a logit of −inf), where p·ce would be 0·inf.
-    limits = torch.finfo(ce.dtype)
-    safe = ce.clamp(limits.eps, limits.max)
-    return safe, -torch.expm1(-safe)

@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 from focalcal.losses import _kernels
+from focalcal.losses._base import Problem
 from focalcal.losses._kernels import Tile, backward_tile, forward_tile, reduce_steps
 from focalcal.losses._pointwise import Gamma, wants_plain_backward
-from focalcal.losses._problem import Problem
 
 
 class Settings(NamedTuple):
@@ -80,7 +80,7 @@ class FusedFocal(torch.autograd.Function):
             gamma, *options, reduction = ctx.settings
             again = torch.is_grad_enabled()
             with torch.enable_grad():
-                problem = Problem(logits, target, None, *options, batched=True)
+                problem = Problem(logits, target, None, *options)
                 value = problem.focal(gamma, reduction)
             return *torch.autograd.grad(value, logits, grad, create_graph=again), None, None
         return launch_backward(logits, target, scratch, grad, ctx.settings), None, None

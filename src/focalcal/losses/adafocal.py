@@ -10,9 +10,8 @@ from torch import Tensor
 
 from focalcal.bins import bin_between, bin_samples, check_bins, equal_mass_edges
 from focalcal.errors import InputError
-from focalcal.losses._base import Loss
+from focalcal.losses._base import Loss, Problem
 from focalcal.losses._pointwise import focal_value
-from focalcal.losses._problem import Problem, make_problem
 from focalcal.losses.distributed import gather_rows
 
 SWITCH = 0.2
@@ -50,11 +49,10 @@ class AdaFocalLoss(Loss):
 
     def __init__(self, bins: int = 15, start: float = 1.0, **settings: Any) -> None:
         super().__init__(**settings)
-        bins = check_bins(bins)
+        self.bins = bins = check_bins(bins)
         low, high = GAMMA_RANGE
         if not low <= start <= high:
             raise InputError(f"expected start in [{low}, {high}], got {start}")
-        self.bins = bins
         self.register_buffer("edges", torch.arange(1, bins, dtype=torch.float32) / bins)
         self.register_buffer("gammas", torch.full((bins,), float(start)))
 
@@ -73,16 +71,11 @@ class AdaFocalLoss(Loss):
 
         Under torch.distributed each process passes its share, and all get the same γ.
         """
-        problem = make_problem(
-            val_logits,
-            val_labels,
-            ignore_index=self.ignore_index,
-            integer_only=type(self).__name__,
-        )
-        kept = problem.labels != problem.ignore_index
+        problem = self.problem(val_logits, val_labels)
         confidence, predicted = problem.logits.softmax(1).max(1)
         correct = (predicted == problem.labels).to(confidence.dtype)
-        samples = gather_rows(torch.stack([confidence[kept], correct[kept]], 1)).cpu().numpy()
+        rows = torch.stack([confidence, correct], -1)[~problem.ignored]
+        samples = gather_rows(rows).cpu().numpy()
         if len(samples) == 0:
             raise InputError("expected at least one validation sample, got none")
         edges = equal_mass_edges(samples[:, 0], len(self.gammas))

@@ -32,7 +32,7 @@ class CurvatureRegularizedLoss(Loss):
     """
 
     shown: ClassVar[tuple[str, ...]] = ("tau", "probes")
-    needs_parameters = True
+    needs_parameters: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -53,13 +53,8 @@ class CurvatureRegularizedLoss(Loss):
         self.over = tuple(parameters)
         if not self.over:
             raise InputError("expected at least one parameter tensor, got none")
-        self.tau = float(tau)
-        self.probes = probes
-        self.generator = generator
-
-    @property
-    def needs_validation(self) -> bool:  # type: ignore[override]
-        return self.base.needs_validation
+        self.needs_validation = base.needs_validation
+        self.tau, self.probes, self.generator = float(tau), probes, generator
 
     def start_epoch(self, epoch: int, epochs: int) -> None:
         self.base.start_epoch(epoch, epochs)
@@ -117,9 +112,8 @@ def curvature_penalty(
     total = 0.0 * loss_value.reshape(())  # with a graph also where there is no curvature
     signs = [[rademacher(p, generator) for p in thetas] for _ in range(probes)]
     for vs, products in zip(signs, hessian_products(loss_value, thetas, signs, create_graph=True)):
-        for v, product in zip(vs, products):
-            if product is not None:
-                total = total + (v * product).sum().to(total.dtype)
+        found = [(v * product).sum() for v, product in zip(vs, products) if product is not None]
+        total = total + sum(each.to(total.dtype) for each in found)
     return total / probes
 
 
@@ -136,14 +130,8 @@ def hessian_products(
     outputs = [gradients[i] for i in curved]
     for probe in probes if curved else ():
         vectors = [probe[i] for i in curved]
-        yield torch.autograd.grad(
-            outputs,
-            thetas,
-            vectors,
-            retain_graph=True,
-            create_graph=create_graph,
-            allow_unused=True,
-        )
+        graphs = {"retain_graph": True, "create_graph": create_graph}
+        yield torch.autograd.grad(outputs, thetas, vectors, **graphs, allow_unused=True)
 
 
 def rademacher(like: Tensor, generator: torch.Generator | None = None) -> Tensor:

@@ -1,4 +1,4 @@
-"""Focal losses that are a function of −ln p alone: fixed, sample-dependent and scheduled γ."""
+"""Focal losses that are a function of −ln p alone, on softmax and on sigmoids."""
 
 from __future__ import annotations
 
@@ -7,19 +7,21 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from focalcal._checks import check_gamma
 from focalcal.errors import InputError
-from focalcal.losses._base import Loss
-from focalcal.losses._pointwise import Gamma, Steps
-from focalcal.losses._problem import (
+from focalcal.losses._base import (
     IGNORE_INDEX,
+    Loss,
     Problem,
     can_fuse,
     check_reduction,
+    compute_dtype,
     make_problem,
     values_are_visible,
 )
+from focalcal.losses._pointwise import Gamma, Steps, focal_value
 
 DEFAULT_GAMMA = 2.0
 """Lin et al.'s; Mukhoti et al. prefer 3 for calibration."""
@@ -165,24 +167,87 @@ class ScheduledFocalLoss(FocalLoss):
         self.gamma = check_gamma(float(state))
 
 
+def sigmoid_focal_loss(
+    logits: Tensor,
+    target: Tensor,
+    gamma: float = DEFAULT_GAMMA,
+    *,
+    alpha: float | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """Focal loss of independent yes/no problems, one logit each.
+
+    t·α·(1−p)^γ(−ln p) + (1−t)·(1−α)·p^γ(−ln(1−p)), p = sigmoid(logit); without α both weigh 1.
+
+    Args:
+        logits: any shape.
+        target: the same shape, in [0, 1] (bool, integer or float; fractions are soft labels).
+        gamma: γ > −1; 0 without α is binary cross-entropy.
+        alpha: weight of the positive class in [0, 1], or None.
+        reduction: "none", "mean" (over every element, as BCEWithLogitsLoss) or "sum".
+
+    Returns:
+        A scalar, or the logits' shape with reduction "none".
+
+    Example:
+        >>> sigmoid_focal_loss(torch.tensor([0.0]), torch.tensor([1.0]))  # .25·ln 2
+        tensor(0.1733)
+
+    Lin et al. 2017, Eq. 5.
+    """
+    check_reduction(reduction)
+    gamma = check_gamma(gamma)
+    _check_alpha(alpha)
+    if not logits.is_floating_point():
+        raise InputError(f"expected floating-point logits, got {logits.dtype}")
+    if target.shape != logits.shape:
+        raise InputError(
+            f"expected one target per logit, shape {tuple(logits.shape)}, got "
+            f"{tuple(target.shape)}; for class labels use F.one_hot or FocalLoss"
+        )
+    logits = logits.to(compute_dtype(logits))
+    target = target.to(logits.dtype)
+    positive, negative = (1.0, 1.0) if alpha is None else (alpha, 1 - alpha)
+    values = positive * target * focal_value(-F.logsigmoid(logits), gamma)
+    values = values + negative * (1 - target) * focal_value(-F.logsigmoid(-logits), gamma)
+    if reduction == "none":
+        return values
+    return values.mean() if reduction == "mean" else values.sum()
+
+
+class SigmoidFocalLoss(Loss):
+    """The module of `sigmoid_focal_loss`; no class weights, smoothing or ignored labels."""
+
+    shown: ClassVar[tuple[str, ...]] = ("gamma", "alpha")
+
+    def __init__(
+        self, gamma: float = DEFAULT_GAMMA, alpha: float | None = None, *, reduction: str = "mean"
+    ) -> None:
+        super().__init__(reduction=reduction)
+        self.gamma = check_gamma(gamma)
+        self.alpha = _check_alpha(alpha)
+
+    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
+        return sigmoid_focal_loss(
+            logits, target, self.gamma, alpha=self.alpha, reduction=self.reduction
+        )
+
+
 def _focal(problem: Problem, gamma: Gamma, reduction: str) -> Tensor:
     if not isinstance(gamma, (Tensor, tuple)) and gamma == 0:
         return problem.cross_entropy(reduction)
-    if problem.soft is None and can_fuse(problem.given, problem.labels):
+    if problem.soft is None and problem.batched and can_fuse(problem.given, problem.labels):
         from focalcal.losses._triton import fused_focal
 
         options = problem.weight, problem.ignore_index, problem.smoothing, reduction
-        value = fused_focal(problem.given, problem.labels, gamma, *options)
-        return value if reduction != "none" or problem.batched else value.squeeze(0)
+        return fused_focal(problem.given, problem.labels, gamma, *options)
     return problem.focal(gamma, reduction)
 
 
 def check_gammas(gamma: Any, problem: Problem) -> Gamma:
     """γ as a number, steps, or one per label on the device of the logits."""
-    if isinstance(gamma, Sequence):
-        return check_steps(gamma, "gamma")
     if not isinstance(gamma, Tensor):
-        return check_gamma(gamma)
+        return check_one_gamma(gamma)
     logits = problem.given
     shape = logits.shape[:1] + logits.shape[2:]
     if not problem.batched:
@@ -198,6 +263,11 @@ def check_gammas(gamma: Any, problem: Problem) -> Gamma:
     return gamma
 
 
+def check_one_gamma(gamma: Any) -> float | Steps:
+    """γ that is the same for every sample: a number or steps."""
+    return check_steps(gamma, "gamma") if isinstance(gamma, Sequence) else check_gamma(gamma)
+
+
 def check_steps(steps: Sequence[tuple[float, float]], name: str) -> Steps:
     pairs = tuple((float(at), check_gamma(gamma)) for at, gamma in steps)
     ends = [at for at, _ in pairs]
@@ -207,3 +277,9 @@ def check_steps(steps: Sequence[tuple[float, float]], name: str) -> Steps:
             f"got {steps}"
         )
     return pairs
+
+
+def _check_alpha(alpha: float | None) -> float | None:
+    if alpha is not None and not 0 <= alpha <= 1:
+        raise InputError(f"expected alpha in [0, 1] or None, got {alpha}")
+    return alpha

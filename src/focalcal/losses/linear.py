@@ -14,10 +14,9 @@ import torch
 from torch import Tensor
 
 from focalcal.errors import InputError
-from focalcal.losses._base import Loss
-from focalcal.losses._pointwise import Gamma
-from focalcal.losses._problem import (
+from focalcal.losses._base import (
     IGNORE_INDEX,
+    Loss,
     Problem,
     can_fuse,
     check_reduction,
@@ -26,9 +25,10 @@ from focalcal.losses._problem import (
     is_plain,
     make_problem,
 )
-from focalcal.losses.focal import DEFAULT_GAMMA, check_gammas
+from focalcal.losses._pointwise import Gamma
+from focalcal.losses.focal import DEFAULT_GAMMA, check_gammas, check_one_gamma
 
-CHUNK_BYTES = 384_000_000
+CHUNK_BYTES = 395_000_000
 """Most bytes of logits that exist at a time."""
 ROWS = 128
 """Chunks are whole multiples of this many rows, as the tiles of a matrix product are."""
@@ -60,14 +60,11 @@ def linear_focal_loss(
         x: (..., D), the last hidden states.
         weight: (V, D) of the output layer; also a float32 weight beside x in half precision.
         target: labels (...).
-        gamma: γ > −1, a number (2 by default; 0 is cross-entropy), one per label (...), or steps
-            ((end, γ), ...) as in `SampleDependentFocalLoss`.
+        gamma: as in `focal_loss`, one number, steps, or one γ per label (...).
         bias: (V,).
         class_weight: (V,), the `weight` of `CrossEntropyLoss`.
         token_weight: (...), multiplies each token's loss; "mean" divides by the sum of weights.
-        ignore_index: label whose tokens count for nothing.
-        label_smoothing: share of the target spread evenly over the classes.
-        reduction: "none", "mean" or "sum".
+        ignore_index, label_smoothing, reduction: as in `focal_loss`.
         accumulate: dtype in which the weight's gradient adds up over the chunks; None is the dtype
             of `weight`. Each product adds in float32 in any case; in bfloat16 the sum is rounded
             once per chunk. torch.float32 rounds once in all, for 4 more bytes per weight.
@@ -125,7 +122,7 @@ class LinearFocalLoss(Loss):
 
     Args:
         gamma: a number > −1, 2 by default, or steps ((end, γ), ...).
-        class_weight, ignore_index, label_smoothing, reduction, accumulate: see the function.
+        class_weight, accumulate, settings: as in the function.
 
     Example:
         >>> head = torch.nn.Linear(4, 9)
@@ -145,8 +142,7 @@ class LinearFocalLoss(Loss):
         **settings: Any,
     ) -> None:
         super().__init__(weight=class_weight, **settings)
-        empty = Problem(torch.empty(0, 2), None, None, None, IGNORE_INDEX, 0.0, batched=True)
-        self.gamma: Gamma = check_gammas(gamma, empty)
+        self.gamma: Gamma = check_one_gamma(gamma)
         self.accumulate = accumulate
 
     def forward(  # type: ignore[override]
@@ -186,7 +182,7 @@ class _Settings:
     def row_weights(self) -> tuple[Tensor, Tensor | float]:
         """Each row's factor besides its class weight, 0 where ignored; and what divides the sum."""
         problem, token_weight = self.problem, self.token_weight
-        kept = (problem.labels != problem.ignore_index).to(problem.precision)
+        kept = (~problem.ignored).to(problem.precision)
         if token_weight is not None:
             kept = kept * token_weight.detach().reshape(-1).to(kept)
         if self.reduction != "mean":
@@ -298,7 +294,7 @@ def _to_gradients(
         return values
     leaf = logits.detach().requires_grad_(wanted)
     with torch.set_grad_enabled(wanted):
-        values = Problem(leaf, labels, None, *options, batched=True).focal(gamma, "none")
+        values = Problem(leaf, labels, None, *options).focal(gamma, "none")
     if wanted:
         logits.copy_(torch.autograd.grad(values, leaf, factor)[0])
     return values.detach()

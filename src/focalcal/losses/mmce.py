@@ -63,7 +63,7 @@ class MMCELoss(Loss):
         problem = self.problem(logits, target)
         confidence, predicted = problem.logits.softmax(1).max(1)
         correct = (predicted == problem.labels).to(confidence.dtype)
-        kept = (problem.labels != problem.ignore_index).to(confidence.dtype)
+        kept = (~problem.ignored).to(confidence.dtype)
         rows = torch.stack([confidence.flatten(), correct.flatten(), kept.flatten()], 1)
         if self.sync:
             rows = gather_rows(rows)

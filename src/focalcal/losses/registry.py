@@ -7,44 +7,32 @@ from collections.abc import Callable
 from typing import Any
 
 from focalcal.errors import InputError
+from focalcal.losses import focal
 from focalcal.losses._base import Loss
 from focalcal.losses.adafocal import AdaFocalLoss
-from focalcal.losses.brier import BrierLoss
+from focalcal.losses.classification import BrierLoss, DualFocalLoss, ProperFocalLoss
 from focalcal.losses.curvature import CurvatureRegularizedLoss
-from focalcal.losses.dual import DualFocalLoss
-from focalcal.losses.focal import (
-    SCHEDULE_531,
-    SCHEDULE_532,
-    STEPS_53,
-    STEPS_532,
-    FocalLoss,
-    LabelSmoothingLoss,
-    SampleDependentFocalLoss,
-    ScheduledFocalLoss,
-)
 from focalcal.losses.mmce import MMCELoss
-from focalcal.losses.proper import ProperFocalLoss
-from focalcal.losses.sigmoid import SigmoidFocalLoss
 
 NUMBER = "<number>"
 
 LOSSES: dict[str, Callable[..., Loss]] = {
-    "ce": lambda **settings: FocalLoss(0.0, **settings),
-    f"ls-{NUMBER}": LabelSmoothingLoss,
+    "ce": lambda **settings: focal.FocalLoss(0.0, **settings),
+    f"ls-{NUMBER}": focal.LabelSmoothingLoss,
     "brier": BrierLoss,
     "mmce": MMCELoss,
-    f"fl-{NUMBER}": FocalLoss,
-    "fls-531": lambda **settings: ScheduledFocalLoss(SCHEDULE_531, **settings),
-    "fls-532": lambda **settings: ScheduledFocalLoss(SCHEDULE_532, **settings),
-    "fla-53": lambda **settings: SampleDependentFocalLoss(STEPS_53, **settings),
-    "fla-532": lambda **settings: SampleDependentFocalLoss(STEPS_532, **settings),
-    "flsd-53": lambda **settings: SampleDependentFocalLoss(STEPS_53, **settings),
-    "flsd-532": lambda **settings: SampleDependentFocalLoss(STEPS_532, **settings),
+    f"fl-{NUMBER}": focal.FocalLoss,
+    "fls-531": lambda **settings: focal.ScheduledFocalLoss(focal.SCHEDULE_531, **settings),
+    "fls-532": lambda **settings: focal.ScheduledFocalLoss(focal.SCHEDULE_532, **settings),
+    "fla-53": lambda **settings: focal.SampleDependentFocalLoss(focal.STEPS_53, **settings),
+    "fla-532": lambda **settings: focal.SampleDependentFocalLoss(focal.STEPS_532, **settings),
+    "flsd-53": lambda **settings: focal.SampleDependentFocalLoss(focal.STEPS_53, **settings),
+    "flsd-532": lambda **settings: focal.SampleDependentFocalLoss(focal.STEPS_532, **settings),
     "adafocal": AdaFocalLoss,
     "dual-focal": DualFocalLoss,
     f"dual-focal-{NUMBER}": DualFocalLoss,
     f"proper-focal-{NUMBER}": ProperFocalLoss,
-    f"sigmoid-focal-{NUMBER}": SigmoidFocalLoss,
+    f"sigmoid-focal-{NUMBER}": focal.SigmoidFocalLoss,
 }
 """Name, with `<number>` where one is needed, to the function that builds the loss."""
 
@@ -65,7 +53,14 @@ def make_loss(name: str, **settings: Any) -> Loss:
     """
     key = name.strip().lower()
     if key.endswith(CURVATURE):
-        return _with_curvature(name, key.removesuffix(CURVATURE), settings)
+        own = {each: settings.pop(each) for each in CURVATURE_SETTINGS if each in settings}
+        if own.get("parameters") is None:
+            raise InputError(
+                f"the loss {name!r} differentiates twice in the model's parameters; "
+                "pass parameters=model.parameters()"
+            )
+        base = make_loss(key.removesuffix(CURVATURE), **settings)
+        return CurvatureRegularizedLoss(base, **own)
     if key in LOSSES:
         return LOSSES[key](**settings)
     match = re.fullmatch(r"([a-z-]*[a-z])-(-?\d+(?:\.\d+)?)", key)
@@ -74,13 +69,3 @@ def make_loss(name: str, **settings: Any) -> Loss:
     raise InputError(
         f"unknown loss {name!r}; expected one of {', '.join(LOSSES)}, or one with {CURVATURE}"
     )
-
-
-def _with_curvature(name: str, base: str, settings: dict[str, Any]) -> Loss:
-    own = {key: settings.pop(key) for key in CURVATURE_SETTINGS if key in settings}
-    if own.get("parameters") is None:
-        raise InputError(
-            f"the loss {name!r} differentiates twice in the model's parameters; "
-            "pass parameters=model.parameters()"
-        )
-    return CurvatureRegularizedLoss(make_loss(base, **settings), **own)

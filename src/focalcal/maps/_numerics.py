@@ -15,16 +15,14 @@ TINY = 1e-290
 """Stands in for an exact zero under a logarithm; its reciprocal is still finite."""
 
 
-def widen(x: Array) -> Array:
-    """`x` in float64: float32 results accurate to 1e-6 near saturation need more inside."""
-    xp = namespace(x)
-    return xp.astype(x, xp.float64, copy=False)
+def in_double(function: Callable[[Array], Array], x: Any) -> Array:
+    """`function` of x in float64, in the kind and float dtype of `x`.
 
-
-def elementwise(function: Callable[[Array], Array], x: Any) -> Array:
-    """`function` of x in float64, in the kind and float dtype of `x`."""
+    Results accurate to 1e-6 near saturation need more inside than float32.
+    """
     x = as_float(x)
-    return namespace(x).astype(function(widen(x)), x.dtype)
+    xp = namespace(x)
+    return xp.astype(function(xp.astype(x, xp.float64, copy=False)), x.dtype)
 
 
 def as_classes(x: Any, name: str) -> Array:
@@ -39,7 +37,7 @@ def as_classes(x: Any, name: str) -> Array:
 
 
 def by_rows(function: Callable[[Array], Array], x: Array) -> Array:
-    """`function` on blocks of rows of x (..., K), so that temporaries stay small.
+    """`in_double` on blocks of rows of x (..., K), so that temporaries stay small.
 
     A tensor that requires a gradient is one block: autograd keeps every temporary anyway.
     """
@@ -55,11 +53,11 @@ def by_rows(function: Callable[[Array], Array], x: Array) -> Array:
         if torch.compiler.is_compiling() or (x.requires_grad and torch.is_grad_enabled()):
             block = max(1, rows.shape[0])
     if rows.shape[0] <= block:
-        return xp.reshape(xp.astype(function(widen(rows)), x.dtype), x.shape)
+        return xp.reshape(in_double(function, rows), x.shape)
     out = xp.empty_like(rows)
     for start in range(0, rows.shape[0], block):
         part = slice(start, start + block)
-        out[part] = xp.astype(function(widen(rows[part])), x.dtype)
+        out[part] = in_double(function, rows[part])
     return xp.reshape(out, x.shape)
 
 

@@ -14,7 +14,7 @@ from focalcal._checks import check_gamma
 from focalcal.maps._numerics import (
     as_classes,
     by_rows,
-    elementwise,
+    in_double,
     log_deficit,
     not_above,
     safe_log,
@@ -84,7 +84,7 @@ def binary_focal_map(logit: Any, gamma: float) -> Array:
         out = (1 + gamma) * size - log_factors
         return xp.where(s < 0, -out, out)
 
-    return elementwise(mapped, logit)
+    return in_double(mapped, logit)
 
 
 def gradient_factor(p: Any, gamma: float) -> Array:
@@ -100,7 +100,7 @@ def gradient_factor(p: Any, gamma: float) -> Array:
     Mukhoti et al., 2020, Prop. 1.
     """
     gamma = check_gamma(gamma)
-    return elementwise(lambda p: power(1 - p, gamma) * (1 + gamma * loss_ratio(p)), p)
+    return in_double(lambda p: power(1 - p, gamma) * (1 + gamma * loss_ratio(p)), p)
 
 
 def loss_ratio(p: Array) -> Array:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from functools import cache
 from typing import Any
 
-from focalcal._arrays import Array, is_torch, log_softmax, logsumexp, namespace
+from focalcal._arrays import Array, is_torch, log_softmax, logsumexp, namespace, take_along_axis
 from focalcal._checks import check_gamma
 from focalcal.errors import InputError
 from focalcal.maps._numerics import (
     as_classes,
     by_rows,
+    detach,
     log_deficit,
     not_above,
     safe_log,
@@ -20,8 +20,8 @@ from focalcal.maps._numerics import (
 from focalcal.maps.focal import FAR
 from focalcal.maps.temperature import quick_temperature
 
-MAX_STEPS = 100
-"""Newton needs 5 to 15 steps; the cap only ends rows that hold NaN."""
+MAX_STEPS = 40
+"""Newton needs 5 to 15 steps."""
 
 
 def inverse_focal_map(p: Any, gamma: float) -> Array:
@@ -90,29 +90,33 @@ def properized_focal_loss(p: Any, y: Any, gamma: float) -> Array:
 
 
 def _inverse_log_rows(z: Array, gamma: float) -> Array:
-    if gamma == 0:
+    if gamma == 0 or 0 in z.shape:
         return log_softmax(z)
-    if is_torch(z):
-        return _implicit_function().apply(z, gamma)
-    return _solve(z, gamma)
+    xp = namespace(z)
+    top = xp.argmax(z, axis=-1, keepdims=True)
+    is_top = xp.arange(z.shape[-1], device=z.device) == top
+    below = xp.maximum(z - take_along_axis(z, top), FAR * xp.ones_like(z))
+    log_ratio = xp.where(is_top, FAR, below)
+    u, log_c = _solve(detach(log_ratio), is_top, gamma)
+    if is_torch(z):  # a step at the root has its derivatives, and two those of higher orders
+        for _ in range(2):
+            log_w = logsumexp(u, keepdims=True)
+            step, log_c = _newton_step(u, log_w, log_c, log_ratio, is_top, gamma)
+            u = u + step
+    log_top = xp.log1p(-xp.sum(xp.where(is_top, 0.0, xp.exp(u)), axis=-1, keepdims=True))
+    return xp.where(is_top, log_top, not_above(u, log_top, log_ratio == 0))
 
 
-def _solve(z: Array, gamma: float) -> Array:
-    """Newton on log q of every class but the largest and on log c, jointly.
+def _solve(log_ratio: Array, is_top: Array, gamma: float) -> tuple[Array, Array]:
+    """Newton on u = log q of every class but the largest and on log c, jointly.
 
     In these variables the equations are linear wherever a row is saturated, and their Jacobian is
     an arrow: one pass over the classes per step.
     """
-    xp = namespace(z)
-    if 0 in z.shape:
-        return xp.zeros_like(z)
-    n_classes = z.shape[-1]
-    is_top = xp.arange(n_classes, device=z.device) == xp.argmax(z, axis=-1, keepdims=True)
-    floor = FAR * xp.ones_like(z)
-    log_ratio = xp.where(is_top, floor, xp.maximum(z - xp.max(z, axis=-1, keepdims=True), floor))
+    xp = namespace(log_ratio)
+    floor = FAR * xp.ones_like(log_ratio)
+    log_half, log_most = math.log(0.5), math.log1p(-1 / log_ratio.shape[-1])
     log_odds = logsumexp(log_ratio, keepdims=True)
-    log_half, log_most = math.log(0.5), math.log1p(-1 / n_classes)
-
     start = log_odds * quick_temperature(gamma)
     u = log_ratio - log_odds + start - xp.log1p(xp.exp(start))
     log_c = None
@@ -123,18 +127,41 @@ def _solve(z: Array, gamma: float) -> Array:
         log_w = logsumexp(u, keepdims=True)
         excess = xp.maximum(log_w - log_most, xp.zeros_like(log_w))
         u, log_w = u - excess, log_w - excess
-        row = _Linearisation(u, log_w, is_top, gamma)
-        log_c = row.log_h_top if log_c is None else log_c
-        residual = xp.where(is_top, 0.0, log_c + log_ratio - row.log_h)
-        along = xp.sum(row.share * residual / row.slope, axis=-1, keepdims=True)
-        step_c = (row.slope_top * along - (log_c - row.log_h_top)) / row.pivot
-        step = _bounded((residual + step_c) / row.slope, u, gamma)
-        u, log_c = u + step, log_c + step_c
+        step, log_c = _newton_step(u, log_w, log_c, log_ratio, is_top, gamma)
+        step = _bounded(step, u, gamma)
         size = xp.max(xp.abs(xp.where(is_top, 0.0, step)) / (1 + xp.abs(u)))
-        if not bool(size > tolerance):
-            break
-    top = xp.log1p(-xp.sum(xp.where(is_top, 0.0, xp.exp(u)), axis=-1, keepdims=True))
-    return xp.where(is_top, top, not_above(u, top, log_ratio == 0))
+        u = u + step
+        try:
+            if not bool(size > tolerance):
+                break
+        except RuntimeError:  # under vmap no value is known: all steps are taken
+            continue
+    return u, log_c
+
+
+def _newton_step(
+    u: Array, log_w: Array, log_c: Array | None, log_ratio: Array, is_top: Array, gamma: float
+) -> tuple[Array, Array]:
+    """The step of u and the next log c from log q = u, where 1 − q of the largest is e^log_w."""
+    xp = namespace(u)
+    q = xp.where(is_top, 0.0, xp.exp(u))
+    factor = 1 - gamma * q * u / (1 - q)
+    log_h = u - gamma * xp.log1p(-q) - xp.log(factor)
+    slope = _slope(q, 1 - q, factor, gamma) / (1 - q)
+    share = xp.where(is_top, 0.0, xp.exp(u - log_w))
+
+    w = xp.exp(log_w)
+    deficit = log_deficit(w / (1 - w))
+    factor_top = (1 + gamma) - gamma * deficit
+    log_h_top = xp.log1p(-w) - gamma * log_w - xp.log(factor_top)
+    slope_top = -_slope(1 - w, w, factor_top, gamma) / (1 - w)  # d log h_top / d log w
+
+    log_c = log_h_top if log_c is None else log_c
+    residual = xp.where(is_top, 0.0, log_c + log_ratio - log_h)
+    along = xp.sum(share * residual / slope, axis=-1, keepdims=True)
+    pivot = 1 - slope_top * xp.sum(share / slope, axis=-1, keepdims=True)
+    step_c = (slope_top * along - (log_c - log_h_top)) / pivot
+    return (residual + step_c) / slope, log_c + step_c
 
 
 def _bounded(step: Array, u: Array, gamma: float) -> Array:
@@ -152,63 +179,6 @@ def _bounded(step: Array, u: Array, gamma: float) -> Array:
     return xp.minimum(step, xp.maximum(most, xp.ones_like(most)))
 
 
-class _Linearisation:
-    """log h and its slopes at log q = u for every class but the top one, whose 1 − q is e^log_w."""
-
-    def __init__(self, u: Array, log_w: Array, is_top: Array, gamma: float) -> None:
-        xp = namespace(u)
-        q = xp.where(is_top, 0.0, xp.exp(u))
-        factor = 1 - gamma * q * u / (1 - q)
-        self.log_h = u - gamma * xp.log1p(-q) - xp.log(factor)
-        self.slope = _slope(q, 1 - q, factor, gamma) / (1 - q)
-        self.share = xp.where(is_top, 0.0, xp.exp(u - log_w))
-
-        w = xp.exp(log_w)
-        deficit = log_deficit(w / (1 - w))
-        factor_top = (1 + gamma) - gamma * deficit
-        self.log_h_top = xp.log1p(-w) - gamma * log_w - xp.log(factor_top)
-        self.slope_top = -_slope(1 - w, w, factor_top, gamma) / (1 - w)  # d log h_top / d log w
-        self.pivot = 1 - self.slope_top * xp.sum(self.share / self.slope, axis=-1, keepdims=True)
-        self.odds_top = q / (1 - w)
-
-
 def _slope(q: Array, w: Array, factor: Array, gamma: float) -> Array:
     """(1−q)·d log h/d log q = [w + γq(2 + (γ−1)r)]/(1 + γr), w = 1 − q, factor = 1 + γr."""
     return (w + gamma * q * 2 + (gamma - 1) * q * (factor - 1)) / factor
-
-
-@cache
-def _implicit_function() -> Any:
-    """The autograd function of the solver; its backward is differentiable in turn."""
-    import torch
-
-    class InverseFocalLogMap(torch.autograd.Function):
-        @staticmethod
-        def forward(z: Array, gamma: float) -> Array:
-            return _solve(z, gamma)
-
-        @staticmethod
-        def setup_context(ctx: Any, inputs: tuple[Array, float], output: Array) -> None:
-            ctx.save_for_backward(output)
-            ctx.gamma = inputs[1]
-
-        @staticmethod
-        def vmap(info: Any, in_dims: tuple[int, None], z: Array, gamma: float) -> tuple[Array, int]:
-            # The solver takes any leading axes, but its stop rule looks at values.
-            return InverseFocalLogMap.apply(z.movedim(in_dims[0], 0), gamma), 0
-
-        @staticmethod
-        def backward(ctx: Any, grad: Array) -> tuple[Array, None]:
-            (log_q,) = ctx.saved_tensors
-            is_top = torch.arange(log_q.shape[-1], device=log_q.device) == log_q.detach().argmax(
-                -1, keepdim=True
-            )
-            u = torch.where(is_top, FAR, log_q)
-            row = _Linearisation(u, torch.logsumexp(u, -1, keepdim=True), is_top, ctx.gamma)
-            grad_top = (grad * is_top).sum(-1, keepdim=True)
-            back = torch.where(is_top, 0.0, (grad - row.odds_top * grad_top) / row.slope)
-            total = back.sum(-1, keepdim=True) / row.pivot
-            through_c = total * row.slope_top * row.share / row.slope
-            return torch.where(is_top, -total, back + through_c), None
-
-    return InverseFocalLogMap

@@ -9,7 +9,7 @@ from typing import Any
 from focalcal._arrays import Array, as_float, namespace
 from focalcal._checks import check_gamma
 from focalcal.errors import InputError
-from focalcal.maps._numerics import elementwise
+from focalcal.maps._numerics import in_double
 from focalcal.maps.focal import gradient_factor, loss_ratio, power
 
 
@@ -69,7 +69,7 @@ def _of_positive(function: Callable[[Array], Array], p: Any, at_zero: float) -> 
         xp = namespace(p)
         return xp.where(p > 0, function(xp.where(p > 0, p, 1.0)), at_zero)
 
-    return elementwise(extended, p)
+    return in_double(extended, p)
 
 
 def focal_risk(p: Any, q: Any, gamma: float) -> Array:

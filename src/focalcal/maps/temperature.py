@@ -123,9 +123,17 @@ def closest_temperature(
     exact = n_classes <= 4
     points = _grid(n_classes) if exact else _sample(n_classes, n_samples, seed)
     mapped = np.exp(focal_log_map(points, gamma))
+
+    def worst(inverse_t: float) -> float:
+        return float(_errors(points, mapped, inverse_t).max())
+
+    def best_between(low: float, high: float) -> OptimizeResult:
+        options = {"xatol": 1e-9 * high}
+        return minimize_scalar(worst, bounds=(low, high), method="bounded", options=options)
+
     scan = np.geomspace(1e-2, 2 * (1 + gamma) + 2, 60)  # the largest error may have two minima
-    at = int(np.argmin([_errors(points, mapped, b).max() for b in scan]))
-    best = _best_inverse(points, mapped, (scan[max(at - 1, 0)], scan[min(at + 1, len(scan) - 1)]))
+    at = int(np.argmin([worst(inverse_t) for inverse_t in scan]))
+    best = best_between(scan[max(at - 1, 0)], scan[min(at + 1, len(scan) - 1)])
     for _ in range(6 if exact else 0):
         # At the best T several kinds of points err alike: follow each class, up and down.
         apart = mapped - softmax(points * best.x)
@@ -133,7 +141,7 @@ def closest_temperature(
         added = _climb(points[ends], best.x, gamma)
         points = np.concatenate([points, added])
         mapped = np.concatenate([mapped, np.exp(focal_log_map(added, gamma))])
-        before, best = best, _best_inverse(points, mapped, (0.97 * best.x, 1.03 * best.x))
+        before, best = best, best_between(0.97 * best.x, 1.03 * best.x)
         if abs(best.fun - before.fun) < 1e-8:
             break
     return ClosestTemperature(gamma, n_classes, 1 / float(best.x), float(best.fun), len(points))
@@ -141,18 +149,6 @@ def closest_temperature(
 
 def _errors(points: np.ndarray, mapped: np.ndarray, inverse_t: float) -> np.ndarray:
     return np.abs(mapped - softmax(points * inverse_t)).max(axis=1)
-
-
-def _best_inverse(
-    points: np.ndarray, mapped: np.ndarray, around: tuple[float, float]
-) -> OptimizeResult:
-    """1/T of the smallest largest error within a bracket."""
-    return minimize_scalar(
-        lambda b: _errors(points, mapped, b).max(),
-        bounds=around,
-        method="bounded",
-        options={"xatol": 1e-9 * around[1]},
-    )
 
 
 def _climb(rows: np.ndarray, inverse_t: float, gamma: float) -> np.ndarray:

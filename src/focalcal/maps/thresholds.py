@@ -40,7 +40,12 @@ def gamma_for_probability(p0: Any) -> Array:
     # ln(1−p) + r cancels near ½; written in 1 − 2p every term is small there
     margin = np.log1p(twice) - ratio * np.log(2 * p) - 2 * twice / (1 + twice) * np.log(2)
     keep = -np.log1p(-p) / r
-    x = _inverse_log_deficit(np.where(p > 0.25, margin / r, 1 - keep), keep)
+    lost = np.where(p > 0.25, margin / r, 1 - keep)
+    # Newton for x = γr with log1p(x) = keep·x, a concave function, from above its root.
+    x = lost * (1 + keep) / keep**2  # log1p(x) ≤ x/√(1+x)
+    for _ in range(10):
+        excess = np.where(lost < 0.5, log_deficit(x) - lost, keep - np.log1p(x) / x)
+        x = x - excess * x / (x / (1 + x) - lost)
     return like(np.where(half, 0.0, x / r), given)
 
 
@@ -57,10 +62,11 @@ def probability_for_gamma(gamma: float) -> float:
         raise InputError(f"expected gamma >= 0, got {gamma}; below 0 no probability has it")
     if gamma == 0:
         return 0.5
-    low = 1e-3
-    while float(gamma_for_probability(low)) < gamma:
-        low /= 10
-    return float(brentq(lambda p: float(gamma_for_probability(p)) - gamma, low, 0.5, xtol=1e-15))
+
+    def excess(log_p: float) -> float:
+        return float(gamma_for_probability(np.exp(log_p))) - gamma
+
+    return float(np.exp(brentq(excess, -700, np.log(0.5), xtol=1e-15)))
 
 
 @dataclass(frozen=True)
@@ -105,15 +111,3 @@ def confidence_change_region(gamma: float, n_classes: int) -> ConfidenceChangeRe
     if gamma > 0 and start < never and change(start) < 0:
         lowered = (1 / n_classes, float(brentq(change, start, never, xtol=1e-14)))
     return ConfidenceChangeRegion(float(gamma), int(n_classes), never, lowered)
-
-
-def _inverse_log_deficit(t: np.ndarray, keep: np.ndarray) -> np.ndarray:
-    """x > 0 with 1 − log1p(x)/x = t in (0, 1); keep = 1 − t.
-
-    Newton on the concave log1p(x) − keep·x, from above the root: log1p(x) ≤ x/√(1+x).
-    """
-    x = t * (1 + keep) / keep**2
-    for _ in range(10):
-        excess = np.where(t < 0.5, log_deficit(x) - t, keep - np.log1p(x) / x)
-        x = x - excess * x / (x / (1 + x) - t)
-    return x

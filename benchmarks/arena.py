@@ -5,10 +5,12 @@
     python benchmarks/arena.py --cache FOLDER --final --json arena.json
     python benchmarks/arena.py --cache FOLDER --methods auto focal-structured --seeds 1
 
-Log-loss, Brier score and equal-mass ECE (15 bins) on the test part; win rate: the share of other
+Log-loss, Brier score and equal-mass ECE (15 bins) on the test part; noise: the ECE of labels drawn
+from the row's own probabilities, which even exact probabilities have; win rate: the share of other
 rows that a row beats, by log-loss; worse: the share of pairs of classifier and table in which
-log-loss is above that of doing nothing; CPU seconds of a fit. A label that was given probability
-zero counts as 1e-12. Intervals are Student's t over data sets, whose pairs are not independent.
+log-loss is above that of doing nothing, and by more than two standard errors; CPU seconds of a fit.
+A label that was given probability zero counts as 1e-12. Intervals are Student's t over data sets,
+whose pairs are not independent.
 """
 
 from __future__ import annotations
@@ -32,8 +34,9 @@ from focalcal.calibrators import METHODS, make
 from focalcal.files import write_text
 from focalcal.provenance import provenance
 
-SCORES = ("log-loss", "Brier", "ECE %", "seconds")
+SCORES = ("log-loss", "Brier", "ECE %", "seconds", "noise %", "error of the gap to identity")
 SMALLEST = 1e-12
+DRAWS = 3
 NOT_RUN = ("focal", "bbq", "ensemble-temperature")  # needs the training γ; slow; a temperature
 SIZES = ((0, 200), (200, 1000), (1000, 10**9))
 
@@ -150,6 +153,8 @@ def score(rows: dict[str, Fit], task: Task, cache: Path) -> dict[str, Any]:
     stem = f"scores_{task.name}_{task.kind}_{task.seed}".replace("/", "-").replace(" ", "-")
     file = cache / f"{stem}.json"
     done: dict[str, list[float]] = json.loads(file.read_text()) if file.exists() else {}
+    y, rng = task.other_labels, np.random.default_rng(task.seed)
+    nothing = losses(softmax(task.other), y)
     for name, fit in rows.items():
         if name in done:
             continue
@@ -159,22 +164,32 @@ def score(rows: dict[str, Fit], task: Task, cache: Path) -> dict[str, Any]:
             try:
                 predict = fit(task.own, task.own_labels)
                 seconds = time.process_time() - start
-                p = np.maximum(np.asarray(predict(task.other), dtype=np.float64), SMALLEST)
+                p = np.asarray(predict(task.other), dtype=np.float64)
             except Exception as error:  # a rival that fails on some table has no score there
                 print(task.name, task.kind, name, repr(error)[:120])
                 continue
+        loss = losses(p, y)
+        p = np.maximum(p, SMALLEST)
         p /= p.sum(axis=1, keepdims=True)
-        y = task.other_labels
+        drawn = [(p.cumsum(axis=1) < rng.random((len(y), 1))).sum(axis=1) for _ in range(DRAWS)]
+        noise = [metrics.adaptive_ece(np.minimum(d, p.shape[1] - 1), p) for d in drawn]
         done[name] = [
-            -float(np.log(p[np.arange(len(y)), y]).mean()),
+            float(loss.mean()),
             float(metrics.brier(y, p)),
             100 * float(metrics.adaptive_ece(y, p)),
             seconds,
+            100 * float(np.mean(noise)),
+            float(scipy.stats.sem(loss - nothing)),
         ]
         write_text(file, json.dumps(done))
     own = {name: done[name] for name in rows if name in done}
     facts = {"name": task.name, "kind": task.kind, "seed": task.seed, "n": len(task.own_labels)}
     return {**facts, "scores": own}
+
+
+def losses(p: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    p = np.maximum(p, SMALLEST)
+    return -np.log(p[np.arange(len(p)), labels] / p.sum(axis=1))
 
 
 def table(results: list[dict[str, Any]], names: list[str]) -> str:
@@ -183,7 +198,8 @@ def table(results: list[dict[str, Any]], names: list[str]) -> str:
     lines = [
         f"{len({r['name'] for r in results})} data sets, {len(results)} pairs",
         "",
-        "| method | log-loss | Δ to identity | Brier | ECE % | win rate | worse % | CPU s |",
+        "| method | log-loss | Δ to identity | Brier | ECE % (noise) | win rate "
+        "| worse % (clearly) | CPU s |",
         "|---|" + "---|" * 7,
     ]
     means = {}
@@ -196,15 +212,15 @@ def table(results: list[dict[str, Any]], names: list[str]) -> str:
         value, loss = means[name].mean(axis=0), means[name][:, 0]
         others = [means[m][:, 0] for m in means if m != name]
         wins = np.mean([(loss < o).mean() for o in others]) if others else 0.0
-        worse = 100 * np.mean(loss > nothing + 1e-9)
+        gap = loss - nothing
+        worse = 100 * np.mean(gap > 1e-9)
+        clearly = 100 * np.mean(gap > 2 * means[name][:, 5] + 1e-9)
         sets = sorted({r["name"] for r in results})
-        gaps = [
-            np.mean([loss[i] - nothing[i] for i, r in enumerate(results) if r["name"] == s])
-            for s in sets
-        ]
+        gaps = [np.mean([gap[i] for i, r in enumerate(results) if r["name"] == s]) for s in sets]
         lines.append(
             f"| {name} | {value[0]:.4f} | {interval(np.array(gaps))} | {value[1]:.4f} | "
-            f"{value[2]:.2f} | {wins:.3f} | {worse:.1f} | {value[3]:.2f} |"
+            f"{value[2]:.2f} ({value[4]:.2f}) | {wins:.3f} | {worse:.1f} ({clearly:.1f}) | "
+            f"{value[3]:.2f} |"
         )
     return "\n".join(lines)
 

@@ -13,6 +13,11 @@ def draw(n: int, k: int, scale: float = 2.0, seed: int = 0) -> tuple[np.ndarray,
     return z, np.argmax(z + rng.gumbel(size=z.shape), axis=1)
 
 
+def mean_nll(log_p: np.ndarray, y: np.ndarray) -> float:
+    """Mean of −log p_y."""
+    return -float(np.mean(log_p[np.arange(len(y)), y]))
+
+
 @pytest.fixture(scope="session")
 def calibrated_data():
     return draw

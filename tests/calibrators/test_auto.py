@@ -8,11 +8,14 @@ import json
 import numpy as np
 import pytest
 import scipy.optimize
+import scipy.special
 
 from focalcal.calibrators import AutoCalibrator, TemperatureScaling, load
 from focalcal.calibrators.auto import (
     PRIOR_SAMPLES,
+    HeldOut,
     average_weights,
+    best_temperature,
     default_candidates,
     gains,
     mean_and_error,
@@ -43,13 +46,11 @@ def test_average_is_the_weighted_sum_of_its_parts(rng):
     auto = AutoCalibrator(("identity", "temperature")).fit(z, y)
     assert len(auto.parts_) == 2
     assert auto.weights_.sum() == pytest.approx(1)
-    assert auto.formula_ == " + ".join(
-        f"{w:.2f} {name}" for name, w in zip(auto.parts_, auto.weights_)
-    )
+    average = " + ".join(f"{w:.2f} {name}" for name, w in zip(auto.parts_, auto.weights_))
+    assert auto.formula_ == f"{average}, T = {auto.temperature_:.2f}"
     parts = [part.predict_proba(z) for part in auto.parts_.values()]
-    np.testing.assert_allclose(
-        auto.predict_proba(z), np.tensordot(auto.weights_, parts, 1), atol=1e-12
-    )
+    p = np.tensordot(auto.weights_, parts, 1) ** (1 / auto.temperature_)
+    np.testing.assert_allclose(auto.predict_proba(z), p / p.sum(axis=1, keepdims=True), atol=1e-12)
     best = min(part.diagnostics_.after for part in auto.parts_.values())
     assert auto.diagnostics_.after < best - 0.01
 
@@ -95,6 +96,39 @@ def test_weights_minimise_the_loss_of_the_average(rng):
     assert average_weights(losses + np.array([[0.0], [0.0], [5.0]]), sizes)[2] == 0
 
 
+def test_temperature_minimises_the_loss_of_the_average(rng):
+    # A general optimiser on the plain formula; many samples leave little of the shrinkage.
+    z = 2 * rng.normal(size=(20_000, 3))
+    y = np.argmax(z + rng.gumbel(size=z.shape), axis=1)
+    log_p = [scipy.special.log_softmax(c * z, axis=1) for c in (0.3, 0.9)]
+    shares, rows = np.array([0.4, 0.6]), np.arange(len(y))
+
+    def value(t):
+        p = np.tensordot(shares, np.exp(log_p), 1) ** (1 / t)
+        return -np.log(p[rows, y] / p.sum(axis=1)).mean()
+
+    found = scipy.optimize.minimize_scalar(value, bounds=(0.2, 5), method="bounded").x
+    assert found < 0.9
+    held = HeldOut(y, np.ones(len(y)), log_p)
+    assert best_temperature(held, shares) == pytest.approx(found ** (200 / 201), rel=1e-4)
+
+
+def test_one_zero_is_enough_to_be_unsafe():
+    with np.errstate(divide="ignore"):
+        assert says_zero(np.log([[0.5, 0.5], [0.3, 0.7], [0.0, 1.0]]))
+
+
+def test_where_zeros_did_no_harm_the_identity_keeps_most_of_the_weight(rng):
+    p = rng.dirichlet([1.0, 1.0, 1.0], size=2000)
+    p[:40] = [0.3, 0.7, 0.0]
+    y = np.array([rng.choice(3, p=row) for row in p])
+    with np.errstate(divide="ignore"):
+        auto = AutoCalibrator().fit(np.log(p), y)
+    assert auto.method_ == "identity"
+    assert auto.weights_[0] >= 0.9
+    assert len(auto.parts_) > 1
+
+
 @pytest.mark.parametrize("raised_to", [0.0, 1e-12])
 def test_the_identity_is_not_kept_where_it_says_zero(raised_to):
     # Zeros that never were a label: the identity looks best, and is not safe.
@@ -118,7 +152,7 @@ def test_the_first_candidate_stays_where_the_gain_is_chance(rng):
     noise = 0.1 * rng.normal(size=1000)
     noise -= noise.mean()
     base, error = 5 + np.zeros(1000), noise.std() / np.sqrt(1000)
-    for errors, better in ((1.8, False), (2.2, True)):
+    for errors, better in ((2.8, False), (3.2, True)):
         losses = np.stack([base, base - noise - errors * error])
         assert gains(losses, np.array([0.0, 1.0]), np.ones(1000)) is better
 
@@ -126,9 +160,9 @@ def test_the_first_candidate_stays_where_the_gain_is_chance(rng):
 def test_the_first_candidate_does_not_stay_where_it_may_cost_a_lot(rng):
     noise = rng.normal(size=100)
     noise -= noise.mean()
-    noise *= 0.03 * 10 / noise.std()  # two standard errors are 0.06
-    for most, taken in ((0.049, False), (0.051, True)):
-        losses = np.stack([5 + np.zeros(100), 5 - noise - (most - 0.06)])
+    noise *= 0.03 * 10 / noise.std()  # three standard errors are 0.09
+    for most, taken in ((0.099, False), (0.101, True)):
+        losses = np.stack([5 + np.zeros(100), 5 - noise - (most - 0.09)])
         assert gains(losses, np.array([0.0, 1.0]), np.ones(100)) is taken
 
 
@@ -187,6 +221,7 @@ def test_saved_with_its_table(calibrated_data, tmp_path):
         ("parts_", {}),
         ("weights_", [0.5]),
         ("weights_", [0.5, 0.5]),
+        ("temperature_", 0.0),
     ],
 )
 def test_damaged_files_are_refused(calibrated_data, tmp_path, field, value):

@@ -10,9 +10,9 @@ from sklearn.calibration import CalibratedClassifierCV
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 
+from calibrators.conftest import mean_nll
 from focalcal.calibrators import BetaCalibration, PlattScaling, QuadraticScaling, make
 from focalcal.calibrators._logistic import fit_logistic
-from focalcal.calibrators.base import mean_nll
 from focalcal.errors import FitWarning, InputError
 
 MANY = 1e6

@@ -131,3 +131,22 @@ def test_apply_by_slice_needs_no_engine(rng, tmp_path):
     arguments = ["x", "-o", "y", "--by", "country", "--engine", "dask"]
     result = CliRunner().invoke(app, ["apply", str(tmp_path / "cal.json"), *arguments])
     assert "without an engine" in str(result.exception)
+
+
+@pytest.mark.parametrize("name", ["parts [1]", "parts/*.parquet"])
+def test_several_parquet_files_are_fitted_and_calibrated_by_slice_too(rng, tmp_path, name):
+    z, y, country = draw(rng, 3000, 0.4)
+    whole = Predictions(logits=z, labels=y, extra={"country": country})
+    cal, parts = tmp_path / "cal.json", tmp_path / name
+    folder = tmp_path / name.split("/")[0]
+    folder.mkdir()
+    for i in range(2):
+        part = whole.take(np.arange(1500 * i, 1500 * i + 1500))
+        part.save(folder / f"{i}.parquet")
+    run("fit", parts, "--by", "country", "-o", cal)
+    own = by_slice.load_slices(cal, "country")
+    assert own.keys() == fit_by(z, y, country).slices.keys()
+    run("apply", cal, parts, "--by", "country", "-o", tmp_path / "out")
+    probs = [Predictions.load(tmp_path / f"out/{i}.parquet").probs for i in range(2)]
+    rows = country == "PT"
+    np.testing.assert_allclose(np.concatenate(probs)[rows], own["PT"].predict_proba(z[rows]))

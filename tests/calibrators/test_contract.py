@@ -9,9 +9,9 @@ import pytest
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
+from calibrators.conftest import mean_nll
 from focalcal import calibrators
 from focalcal.calibrators import METHODS, load, make
-from focalcal.calibrators.base import mean_nll
 from focalcal.errors import FitWarning, InputError
 
 pytestmark = pytest.mark.filterwarnings("ignore::focalcal.errors.FitWarning")

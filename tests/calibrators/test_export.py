@@ -15,7 +15,7 @@ import torch
 from onnx import TensorProto, helper
 
 from focalcal.calibrators import METHODS, CalibratedModule, PlattScaling, attach_to_onnx, to_onnx
-from focalcal.calibrators.onnx_graph import Graph
+from focalcal.calibrators.onnx_graph import Graph, OnnxArray
 from focalcal.errors import (
     FileFormatError,
     FitWarning,
@@ -188,7 +188,7 @@ def test_log1p_and_expm1_keep_all_digits(tmp_path):
     for function in (np.log1p, np.expm1):
         graph = Graph()
         with np.errstate(all="ignore"):
-            traced = function(graph.input("logits", x))
+            traced = function(OnnxArray(x, "logits", graph))
         model = helper.make_model(
             helper.make_graph(
                 graph.nodes,
@@ -205,7 +205,7 @@ def test_log1p_and_expm1_keep_all_digits(tmp_path):
 
 
 def test_branches_on_traced_values_are_errors():
-    x = Graph().input("x", np.ones(3))
+    x = OnnxArray(np.ones(3), "x", Graph())
     with pytest.raises(FocalcalError, match="Python branch on a traced value"):
         bool(x[0] > 0)
     with pytest.raises(FocalcalError, match="expected integers, slices or None"):

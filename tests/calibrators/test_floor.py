@@ -7,8 +7,17 @@ import json
 import numpy as np
 import pytest
 
-from focalcal.calibrators import METHODS, FocalStructuredScaling, TemperatureScaling, load, make
+from focalcal.calibrators import (
+    METHODS,
+    FocalStructuredScaling,
+    PriorCorrection,
+    TemperatureScaling,
+    VennAbers,
+    load,
+    make,
+)
 from focalcal.calibrators._floor import fit_floor, floored
+from focalcal.calibrators.prior import estimate_prior
 from focalcal.errors import FileFormatError, InputError
 
 pytestmark = pytest.mark.filterwarnings("ignore::focalcal.errors.FitWarning")
@@ -99,3 +108,36 @@ def test_other_infinities_are_errors(bad):
         TemperatureScaling().fit(np.array([[0.0, 1.0], bad]), [0, 1])
     with pytest.raises(InputError, match="finite"):
         TemperatureScaling().fit(np.array([-np.inf, 1.0, 2.0]), [0, 1, 0])
+
+
+def test_floors_inside_a_prior_correction_count(votes, tmp_path):
+    """The floor of the calibrator that is corrected was left out of its predictions."""
+    z, y = votes
+    inner = TemperatureScaling().fit(z, y)
+    by_name = PriorCorrection(calibrator="focal-structured").fit(np.maximum(z, np.log(1e-12)), y)
+    assert inner.floor_ > 0 < by_name.calibrator_.floor_
+    refitted = PriorCorrection().fit(z, y)
+    assert refitted.floor_ > 0
+    for corrected in (refitted.wrap(inner), by_name):
+        expected = corrected.calibrator_.predict_proba(z)
+        np.testing.assert_allclose(corrected.predict_proba(z), expected, atol=1e-12)
+        corrected.to_onnx(tmp_path / "c.onnx")
+
+
+def test_prior_is_estimated_after_the_floor(votes):
+    z, y = votes
+    fitted = PriorCorrection(calibrator="temperature").fit(z, y)
+    assert fitted.floor_ > 0
+    proba = fitted.predict_proba(z)
+    expected = estimate_prior(proba, fitted.train_prior_)[0]
+    np.testing.assert_allclose(fitted.adapt(z).target_prior_, expected, atol=1e-9)
+
+
+def test_interval_is_that_of_the_floored_logits(votes):
+    z, y = votes[0][:, :2], (votes[1] == 1).astype(int)
+    some = np.isfinite(z).any(axis=1)
+    fitted = VennAbers().fit(z[some], y[some])
+    assert fitted.floor_ > 0
+    p0, p1 = fitted.predict_interval(z[some]).T
+    expected = fitted.predict_proba(z[some])[:, 1]
+    np.testing.assert_allclose(p1 / (1 - p0 + p1), expected, atol=1e-12)

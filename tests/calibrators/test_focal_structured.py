@@ -7,15 +7,15 @@ import pytest
 from scipy.optimize import approx_fprime
 from scipy.special import expit
 
+from calibrators.conftest import mean_nll
 from focalcal import metrics
 from focalcal._arrays import log_softmax
 from focalcal.calibrators import FocalStructuredScaling, TemperatureScaling, _shrinkage
 from focalcal.calibrators._columns import top_log_odds
-from focalcal.calibrators._focal_affine import GAMMA_BOUNDS, FocalAffine, gamma_of
+from focalcal.calibrators._focal_affine import GAMMA_BOUNDS, FocalAffine, gamma_of, groups
 from focalcal.calibrators._piecewise import pack, piecewise
 from focalcal.calibrators._shrinkage import not_worse
 from focalcal.calibrators._top_label import fit_top_label, identity_curve
-from focalcal.calibrators.base import mean_nll
 from focalcal.calibrators.focal_structured import features
 from focalcal.errors import InputError
 from focalcal.maps import focal_log_map, inverse_focal_map
@@ -25,12 +25,13 @@ quiet = pytest.mark.filterwarnings("ignore::focalcal.errors.FitWarning")
 
 def random_model(rng, n=40, k=4, scale=3.0):
     x, mean = features(scale * rng.normal(size=(n, k)))
-    return FocalAffine(x, mean, rng.integers(0, k, n), rng.random(n), full=True)
+    return FocalAffine(x, mean, rng.integers(0, k, n), rng.random(n))
 
 
 def random_theta(rng, model, size=0.3):
-    theta = size * rng.normal(size=model.layout.size)
-    np.fill_diagonal(model.layout.matrix(theta), 0)
+    k = model.x.shape[1]
+    theta = size * rng.normal(size=2 + 3 * k + k * k)
+    np.fill_diagonal(theta[-k * k :].reshape(k, k), 0)
     return theta
 
 
@@ -39,8 +40,8 @@ def test_gradient_is_that_of_the_loss(rng, k):
     # Finite differences of the loss know nothing of the chain rule through Ψ.
     model = random_model(rng, k=k)
     theta = random_theta(rng, model)
-    free = np.ones(model.layout.size, dtype=bool)
-    free[model.layout.groups[3]] = ~np.eye(k, dtype=bool).ravel()
+    free = np.ones(len(theta), dtype=bool)
+    free[-k * k :] = ~np.eye(k, dtype=bool).ravel()
     numerical = approx_fprime(theta, lambda t: model.nll(t)[0], 1e-7)
     gradient = model.nll(theta)[1]
     np.testing.assert_allclose(gradient[free], numerical[free], rtol=1e-4, atol=2e-4)
@@ -51,7 +52,10 @@ def test_fitted_loss_is_that_of_the_map(rng):
     # focal_log_map is written for accuracy, from other formulas than the fast one of the fit.
     model = random_model(rng)
     theta = random_theta(rng, model)
-    expected = focal_log_map(model.scores(theta, slice(None)).T, gamma_of(theta[1])[0])
+    delta, bias, extra, matrix = (theta[group] for group in groups(4))
+    scores = np.exp(theta[0]) * (1 + delta) * model.x + bias
+    scores += model.mean[:, None] * extra + model.x @ matrix.reshape(4, 4)
+    expected = focal_log_map(scores, gamma_of(theta[1])[0])
     np.testing.assert_allclose(model.log_proba(theta), expected, atol=1e-6)
     rows = np.arange(len(model.labels))
     loss = -float(model.weights @ expected[rows, model.labels])
@@ -61,9 +65,9 @@ def test_fitted_loss_is_that_of_the_map(rng):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_saturated_scores_have_finite_loss_and_gradient(rng, dtype):
     x, mean = features(1e4 * rng.normal(size=(30, 3)))
-    model = FocalAffine(x.astype(dtype), mean, rng.integers(0, 3, 30), np.ones(30), full=True)
+    model = FocalAffine(x.astype(dtype), mean, rng.integers(0, 3, 30), np.ones(30))
     for u in (-5.0, 0.0, 5.0):
-        theta = np.zeros(model.layout.size)
+        theta = np.zeros(2 + 3 * 3 + 3 * 3)
         theta[1] = u
         loss, gradient = model.nll(theta)
         assert np.isfinite(loss)

@@ -79,7 +79,8 @@ def test_fit_on_anything(method):
             at = logits.argmax(axis=1)
             assert (probs[np.arange(len(at)), at] >= probs.max(axis=1) * (1 - tolerance)).all()
         d = fitted.diagnostics_
-        if method == "temperature" and np.isfinite(d.before):
+        # A floor, learnt where logits are −∞, has a prior and may cost a little.
+        if method == "temperature" and np.isfinite(d.before) and not fitted.floor_:
             assert d.after <= d.before + 1e-5 * (1 + abs(d.before)), d
 
     run_cases(0.4 / len(METHODS), case)

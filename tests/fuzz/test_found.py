@@ -9,7 +9,7 @@ import pytest
 
 from focalcal import calibrators
 from focalcal.calibrators.persistence import to_dict
-from focalcal.errors import FileFormatError, InputError
+from focalcal.errors import FileFormatError, FitWarning, InputError
 from focalcal.metrics import CalibrationStats
 from focalcal.predictions import Predictions
 from focalcal.scale import Source
@@ -196,3 +196,21 @@ def test_a_leap_in_gamma_ends_at_its_bounds():
         gamma, slope = gamma_of(u)
         assert gamma == pytest.approx(bound)
         assert slope == pytest.approx(0, abs=1e-30)
+
+
+def test_a_parabola_of_log_odds_whose_square_overflows():
+    """0 · ∞ in float32, where the coefficient of the square is 0."""
+    z = np.array([[1e30, 0.0]], np.float32)
+    with pytest.warns(FitWarning):
+        fitted = calibrators.make("quadratic").fit(z, [0])
+    assert fitted.predict_proba(z).tolist() == [[1, 0]]
+
+
+def test_columns_of_different_lengths_side_by_side(tmp_path):
+    np.savez(
+        tmp_path / "t.npz", logits_0=np.zeros(6), logits_1=np.zeros(3), labels=np.zeros(6, int)
+    )
+    with pytest.raises(
+        FileFormatError, match="expected 6 numbers in logits_1, as in logits_0, got 3"
+    ):
+        Predictions.load(tmp_path / "t.npz")

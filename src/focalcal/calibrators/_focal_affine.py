@@ -4,46 +4,58 @@
 
 x (N, K) are centred logits and m (N,) the mean log-probability of each row, which centring takes
 away. The parameters lie in one vector: log α, u (γ is a bounded function of it), δ (K), b (K),
-e (K) and, where it is used, M (K, K), whose diagonal stays zero.
+e (K) and, where it is used, M (K, K), whose diagonal stays zero. Without m this is an affine map
+and a softmax: γ and e do nothing.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import itertools
 import math
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
 
+import array_api_compat
 import numpy as np
+import scipy.linalg
+import scipy.optimize
 
+from focalcal._arrays import Array, namespace
 from focalcal._blocks import map_blocks
+
+T = TypeVar("T")
 
 GAMMA_BOUNDS = (-0.95, 10.0)
 _BLOCK = 2**17  # elements; the products of larger blocks would leave the cache
+_PRODUCT = 2**22  # elements from which a product with a matrix gains nothing
 
 
-@dataclasses.dataclass(frozen=True)
-class Layout:
-    """Where each group of parameters lies in the vector."""
+def groups(k: int) -> tuple[slice, ...]:
+    """Where δ, b, e and M lie among the parameters of K classes."""
+    return (*(slice(2 + i * k, 2 + (i + 1) * k) for i in range(3)), slice(2 + 3 * k, None))
 
-    n_classes: int
-    full: bool
 
-    @property
-    def size(self) -> int:
-        k = self.n_classes
-        return 2 + 3 * k + (k * k if self.full else 0)
+def weight_of(theta: np.ndarray, k: int) -> np.ndarray:
+    """What x is multiplied by: (K, K), or without M its diagonal (K,)."""
+    diagonal = scale_of(theta[0]) * (1 + theta[groups(k)[0]])
+    matrix = theta[groups(k)[3]]
+    return np.diag(diagonal) + matrix.reshape(k, k).T if len(matrix) else diagonal
 
-    @property
-    def groups(self) -> tuple[slice, ...]:
-        """δ, b, e and, if used, M."""
-        k = self.n_classes
-        starts = [2, 2 + k, 2 + 2 * k, 2 + 3 * k]
-        parts = [slice(a, b) for a, b in itertools.pairwise(starts)]
-        return (*parts, slice(starts[-1], self.size)) if self.full else tuple(parts)
 
-    def matrix(self, theta: np.ndarray) -> np.ndarray | None:
-        k = self.n_classes
-        return theta[self.groups[3]].reshape(k, k) if self.full else None
+def prior(
+    k: int, scale: float | None, gamma: float | None, *others: float | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Which parameters are free, and their precisions, given those of α, u, δ, b, e and M.
+
+    None is not free; M is left out if nothing is given for it.
+    """
+    matrix = len(others) > 3 and others[3] is not None
+    free, precision = np.zeros((2, 2 + 3 * k + k * k * matrix))
+    for group, value in zip((slice(1), slice(1, 2), *groups(k)), (scale, gamma, *others)):
+        if value is not None:
+            free[group], precision[group] = 1, value
+    if matrix:
+        np.fill_diagonal(free[groups(k)[3]].reshape(k, k), 0)
+    return free > 0, precision
 
 
 def scale_of(u: float) -> float:
@@ -58,191 +70,262 @@ def gamma_of(u: float) -> tuple[float, float]:
     return low + (high - low) * share, (high - low) * share * (1 - share)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Block:
-    """Ψ of one block of samples, classes first: probabilities, and what derivatives need."""
+class Psi(NamedTuple):
+    """What derivatives of Ψ need of some samples, classes first, (K, n)."""
 
-    log_p: np.ndarray
-    p: np.ndarray
-    q: np.ndarray
-    others: np.ndarray
-    """1 − q of each class; of the top class, from the sum over the others."""
-    log_others: np.ndarray
-    ratio: np.ndarray
-    """r = −q ln q/(1−q)."""
-    factor: np.ndarray
-    """1 + γr."""
-    top: np.ndarray
-    """Flat index of the top class of each sample."""
-    odds: np.ndarray
-    """(n,) (1−q)/q of the top class."""
+    q: Array  # softmax s
+    share: Array  # q/(1−q_top); 0 for the top class
+    others: Array  # 1 − q
+    log_others: Array
+    ratio: Array  # −r = q ln q/(1−q)
+    factor: Array  # 1 + γr
+    top: Array  # flat indices of the top classes
 
-    def by_gamma(self) -> np.ndarray:
-        """d/dγ of t = log q − γ log(1−q) − log(1+γr), negative."""
-        return self.log_others + self.ratio / self.factor
+    def by_gamma(self) -> Array:
+        """−dt/dγ, where t = log q − γ log(1−q) − log(1+γr) are the scores after Ψ."""
+        return self.log_others - self.ratio / self.factor
+
+    def by_scores(self, gamma: float, by_t: Array) -> Array:
+        """Derivatives by s from those by t."""
+        xp = namespace(by_t)
+        # (1−q)·dt/d log q = 1 − q + γ(q − (r − q)/(1+γr)) is bounded for every q
+        change = self.ratio + self.q
+        change /= self.factor
+        change += self.q
+        change *= gamma
+        change += self.others
+        change *= by_t
+        at_top = xp.reshape(change, (-1,))
+        share = self.share * at_top[self.top]
+        at_top[self.top] = 0.0
+        change /= self.others
+        change -= self.q * xp.sum(change, axis=0)
+        change -= share
+        # They sum to 0; the top class's own difference would cancel.
+        at_top[self.top] = 0.0
+        at_top[self.top] = -xp.sum(change, axis=0)
+        return change
 
 
-def _focal_block(s: np.ndarray, gamma: float) -> _Block:
-    """s: (K, n) scores, which are overwritten."""
+def flat_index(s: Array, classes: Array) -> Array:
+    """Where entries (classes[i], i) of s (K, n) are in a flat view: NumPy is quicker there."""
     n = s.shape[1]
-    top = s.argmax(axis=0) * n + np.arange(n)
-    s -= s.ravel()[top]
-    q = np.exp(s)
-    q.ravel()[top] = 0
-    # the odds of the others keep their digits where 1 − q would cancel
-    odds = np.maximum(q.sum(axis=0), np.finfo(q.dtype).tiny)
-    q.ravel()[top] = 1
-    s -= np.log1p(odds)
-    q /= 1 + odds
+    return classes * n + namespace(s).arange(n, device=array_api_compat.device(s))
+
+
+def focal(s: Array, gamma: float) -> Psi:
+    """Scores s (K, n), contiguous, become t + log(1+γr), those after Ψ^γ up to a factor."""
+    xp = namespace(s)
+    top = flat_index(s, xp.argmax(s, axis=0))
+    # The top class is written through r, the odds of the others, which do not cancel.
+    flat = xp.reshape(s, (-1,))
+    largest = flat[top]
+    flat[top] = -xp.inf
+    nearest = xp.max(s, axis=0)
+    share = s - nearest
+    xp.exp(share, out=share)
+    total = xp.sum(share, axis=0)
+    share /= total
+    log_r = xp.log(total) + (nearest - largest)
+    r = xp.clip(xp.exp(log_r), min=float(xp.finfo(s.dtype).smallest_normal))
+    log1p_r = xp.log1p(r)
+    q = share * (r / (1 + r))
+    xp.reshape(q, (-1,))[top] = 1 / (1 + r)
     others = 1 - q
-    others.ravel()[top] = odds / (1 + odds)
+    xp.reshape(others, (-1,))[top] = r / (1 + r)
+    log_others = xp.log(others)
+    xp.reshape(log_others, (-1,))[top] = log_r - log1p_r
+    s -= largest + log1p_r
+    flat[top] = -log1p_r
     ratio = q * s
     ratio /= others
-    np.negative(ratio, out=ratio)
-    log_others = np.log(others)
-    factor = gamma * ratio
+    factor = ratio * -gamma
     factor += 1
     s -= gamma * log_others
-    s -= np.log(factor)
-    s -= s.max(axis=0)
-    p = np.exp(s)
-    total = p.sum(axis=0)
-    s -= np.log(total)
-    p /= total
-    return _Block(s, p, q, others, log_others, ratio, factor, top, odds)
+    return Psi(q, share, others, log_others, ratio, factor, top)
+
+
+def exponentials(s: Array, gamma: float | None) -> tuple[Array, Psi | None]:
+    """Numbers (K, n) in proportion to Ψ^γ(softmax s), or to the softmax if γ is None.
+
+    s becomes their logarithms, in which `factor` is missing.
+    """
+    xp = namespace(s)
+    psi = None if gamma is None else focal(s, gamma)
+    s -= xp.max(s, axis=0) if psi is None else xp.reshape(s, (-1,))[psi.top]
+    e = xp.exp(s)
+    if psi is not None:
+        e /= psi.factor
+    return e, psi
+
+
+def nll_by_scores(
+    s: Array, own: Array, weights: Array, gamma: float | None
+) -> tuple[float, float, Array]:
+    """Σ w·NLL of Ψ^γ, or of the softmax, and its derivatives by γ and by s (K, n).
+
+    own: labels (n,); s is overwritten.
+    """
+    xp = namespace(s)
+    error, psi = exponentials(s, gamma)
+    at_own = flat_index(s, own)
+    total = xp.sum(error, axis=0)
+    losses = xp.log(total) - xp.reshape(s, (-1,))[at_own]
+    error /= total  # first: of a class of probability 1 nothing must be left
+    error *= weights
+    xp.reshape(error, (-1,))[at_own] -= weights
+    if psi is None:
+        return float(weights @ losses), 0.0, error
+    losses += xp.log(xp.reshape(psi.factor, (-1,))[at_own])
+    by_gamma = psi.by_gamma()
+    by_gamma *= error
+    return float(weights @ losses), -float(xp.sum(by_gamma)), psi.by_scores(gamma, error)
 
 
 class FocalAffine:
-    """The penalised NLL as a function of the parameter vector.
+    """The NLL as a function of the parameters, with M or without.
 
-    x: (N, K) float32 or float64, the precision of the row work; sums are in float64. labels: (N,)
-    int; weights: (N,). Inside, classes come first, so that sums over few classes are fast.
+    x: (N, K) float32 or float64, the precision of the row work; sums are in float64. mean: m (N,),
+    or None for a softmax without Ψ; labels: (N,) int; weights: (N,). Inside, classes come first, so
+    that sums over few classes are fast.
     """
 
     def __init__(
-        self,
-        x: np.ndarray,
-        mean: np.ndarray,
-        labels: np.ndarray,
-        weights: np.ndarray,
-        full: bool,
+        self, x: np.ndarray, mean: np.ndarray | None, labels: np.ndarray, weights: np.ndarray
     ) -> None:
-        self.x, self.mean = np.ascontiguousarray(x.T), mean.astype(x.dtype)
+        k = x.shape[1]
+        self.x, n = x, max(1, _BLOCK // k, min(512, _PRODUCT // k) if mean is None else 1)
+        self.mean = None if mean is None else mean.astype(x.dtype)
         self.labels, self.weights = labels, weights.astype(x.dtype)
-        self.layout = Layout(x.shape[1], full)
+        self.groups = groups(x.shape[1])
+        self.rows = [slice(start, start + n) for start in range(0, len(x), n)]
+        self.blocks = [np.ascontiguousarray(x[rows].T) for rows in self.rows]
 
     def part(self, shares: np.ndarray) -> FocalAffine:
         """The model of these shares (N,) of the samples' weights."""
         rows = np.flatnonzero(shares > 0)
-        x, mean, labels = (a[rows] for a in (self.x.T, self.mean, self.labels))
-        weights = self.weights[rows] * shares[rows]
-        return FocalAffine(x, mean, labels, weights, self.layout.full)
-
-    def scores(self, theta: np.ndarray, rows: slice) -> np.ndarray:
-        """s of some samples, (K, n)."""
-        x = self.x[:, rows]
-        delta, bias, extra = (theta[g].astype(x.dtype)[:, None] for g in self.layout.groups[:3])
-        matrix = self.layout.matrix(theta)
-        scale = scale_of(theta[0]) * (1 + delta)
-        if matrix is None or not matrix.any():
-            s = scale.astype(x.dtype) * x
-        else:
-            s = (matrix.T + np.diag(scale[:, 0])).astype(x.dtype) @ x
-        s += bias
-        s += extra * self.mean[rows]
-        return s
+        mean = None if self.mean is None else self.mean[rows]
+        return FocalAffine(self.x[rows], mean, self.labels[rows], self.weights[rows] * shares[rows])
 
     def log_proba(self, theta: np.ndarray) -> np.ndarray:
         """(N, K)."""
-        gamma = gamma_of(theta[1])[0]
-        parts = self._map(lambda rows: _focal_block(self.scores(theta, rows), gamma).log_p.T)
-        return np.concatenate(parts)
+
+        def block(s: np.ndarray, i: int, gamma: float | None) -> np.ndarray:
+            e, psi = exponentials(s, gamma)
+            if psi is not None:
+                s -= np.log(psi.factor)
+            s -= np.log(e.sum(axis=0))
+            return s.T
+
+        return np.concatenate(self._map(theta, block))
 
     def losses(self, theta: np.ndarray) -> np.ndarray:
         """NLL of each sample (N,)."""
         log_p = self.log_proba(theta)
         return -log_p[np.arange(len(log_p)), self.labels].astype(np.float64)
 
-    def nll(self, theta: np.ndarray, full: bool | None = None) -> tuple[float, np.ndarray]:
-        """Σ w·NLL and its gradient; that of the matrix is 0 unless `full`."""
-        gamma, slope = gamma_of(theta[1])
-        full = self.layout.full if full is None else full
+    def nll(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
+        """Σ w·NLL and its gradient."""
 
-        def block(rows: slice) -> list[np.ndarray]:
-            x, w = self.x[:, rows], self.weights[rows]
-            own = self.labels[rows] * len(w) + np.arange(len(w))
-            psi = _focal_block(self.scores(theta, rows), gamma)
-            loss = -float(w @ psi.log_p.ravel()[own])
-            error = psi.p
-            error.ravel()[own] -= 1
-            error *= w
-            by_u = -float(np.vdot(error, psi.by_gamma()))
-            # (1−q)·dt/d log q = 1 − q + γ(q − (r − q)/(1+γr)) is bounded for every q
-            change = psi.ratio - psi.q
-            change /= psi.factor
-            np.subtract(psi.q, change, out=change)
-            change *= gamma
-            change += psi.others
-            change *= error
-            of_top = change.ravel()[psi.top]
-            change.ravel()[psi.top] = 0
-            change /= psi.others
-            total = change.sum(axis=0)
-            q, q_top = psi.q, psi.q.ravel()[psi.top]
-            change -= q * total
-            q.ravel()[psi.top] = 0
-            q *= (1 + psi.odds) / psi.odds  # first: q/(1−q_top) ≤ 1, where of_top/odds overflows
-            q *= of_top
-            change -= q
-            change.ravel()[psi.top] = of_top - q_top * total
-            sums = [np.float64(loss), np.float64(by_u), np.einsum("ij,ij->i", change, x)]
-            sums += [change.sum(axis=1), change @ self.mean[rows]]
-            return [*sums, x @ change.T] if full else sums
+        def block(s: np.ndarray, i: int, gamma: float | None) -> list[Any]:
+            own, w = self.labels[self.rows[i]], self.weights[self.rows[i]]
+            loss, by_gamma, by_s = nll_by_scores(s, own, w, gamma)
+            return [loss, by_gamma, *self._products(by_s, i, theta)]
 
-        found = self._map(block)
-        parts = [np.sum(p, axis=0, dtype=np.float64) for p in zip(*found)]
-        loss, by_u, by_scale, by_bias, by_mean = parts[:5]
-        delta = theta[self.layout.groups[0]]
+        loss, by_gamma, by_scale, *others = self._sums(theta, block)
         scale = scale_of(theta[0])
-        gradient = np.zeros_like(theta)
-        gradient[0] = scale * float(by_scale @ (1 + delta))
-        gradient[1] = by_u * slope
-        for group, value in zip(self.layout.groups, (scale * by_scale, by_bias, by_mean)):
-            gradient[group] = value
-        if full:
-            np.fill_diagonal(parts[5], 0)
-            gradient[self.layout.groups[3]] = parts[5].ravel()
-        return float(loss), gradient
+        first = scale * float(by_scale @ (1 + theta[self.groups[0]]))
+        second = by_gamma * gamma_of(theta[1])[1]
+        return float(loss), _vector([first, second], scale * by_scale, *others)
 
-    def curvature(self, theta: np.ndarray, full: bool | None = None) -> np.ndarray:
+    def curvature(self, theta: np.ndarray) -> np.ndarray:
         """Diagonal of the Gauss–Newton matrix, with Ψ taken as the stretch it is on average."""
+
+        def block(s: np.ndarray, i: int, gamma: float | None) -> list[Any]:
+            p, psi = exponentials(s, gamma)
+            p /= p.sum(axis=0)
+            v = p * (1 - p)
+            v *= self.weights[self.rows[i]]
+            by_gamma = 0.0 if psi is None else np.vdot(v, psi.by_gamma() ** 2)
+            return [by_gamma, *self._products(v, i, theta, power=2)]
+
+        by_gamma, by_scale, *others = self._sums(theta, block)
+        by_scale *= scale_of(theta[0]) ** 2
         gamma, slope = gamma_of(theta[1])
-        full = self.layout.full if full is None else full
-
-        def block(rows: slice) -> list[np.ndarray]:
-            x, w = self.x[:, rows], self.weights[rows]
-            psi = _focal_block(self.scores(theta, rows), gamma)
-            v = psi.p * (1 - psi.p)
-            v *= w
-            squares = x * x
-            by_u = float(np.vdot(v, psi.by_gamma() ** 2))
-            sums = [np.float64(by_u), np.einsum("ij,ij->i", v, squares), v.sum(axis=1)]
-            sums += [v @ self.mean[rows] ** 2]
-            return [*sums, squares @ v.T] if full else sums
-
-        parts = [np.sum(p, axis=0, dtype=np.float64) for p in zip(*self._map(block))]
-        by_u, by_scale, by_bias, by_mean = parts[:4]
-        out = np.zeros_like(theta)
-        scale = scale_of(theta[0])
         stretch = (1 + gamma / 2) ** 2 if gamma > 0 else 1.0
-        out[0], out[1] = scale**2 * by_scale.sum(), by_u * slope**2
-        for group, value in zip(self.layout.groups, (scale**2 * by_scale, by_bias, by_mean)):
-            out[group] = value
-        if full:
-            np.fill_diagonal(parts[4], 0)
-            out[self.layout.groups[3]] = parts[4].ravel()
-        return out * stretch
+        return stretch * _vector([by_scale.sum(), by_gamma * slope**2], by_scale, *others)
 
-    def _map(self, block):
-        k, n = self.x.shape
-        return map_blocks(block, n, max(1, _BLOCK // k))
+    def _map(self, theta: np.ndarray, block: Callable[..., T]) -> list[T]:
+        """`block(s, i, γ)` of the scores (K, n) of every block i; γ is None without Ψ."""
+        k, dtype = self.x.shape[1], self.x.dtype
+        gamma = None if self.mean is None else gamma_of(theta[1])[0]
+        weight = weight_of(theta, k).astype(dtype)
+        bias, extra = (theta[group].astype(dtype)[:, None] for group in self.groups[1:3])
+
+        def at(one: slice) -> T:
+            x = self.blocks[one.start]
+            s = weight @ x if weight.ndim == 2 else weight[:, None] * x
+            s += bias
+            if self.mean is not None:
+                s += extra * self.mean[self.rows[one.start]]
+            return block(s, one.start, gamma)
+
+        return map_blocks(at, len(self.blocks), 1)
+
+    def _sums(self, theta: np.ndarray, block: Callable[..., list[Any]]) -> list[Any]:
+        return [np.sum(p, axis=0, dtype=np.float64) for p in zip(*self._map(theta, block))]
+
+    def _products(
+        self, v: np.ndarray, i: int, theta: np.ndarray, power: int = 1
+    ) -> list[np.ndarray]:
+        """v (K, n) times the (powers of the) factors of δ, b, e and M, summed over samples."""
+        x = self.blocks[i] if power == 1 else self.blocks[i] ** power
+        sums = [np.einsum("ij,ij->i", v, x), v.sum(axis=1), np.zeros(len(v))]
+        if self.mean is not None:
+            sums[2] = v @ self.mean[self.rows[i]] ** power
+        return [*sums, x @ v.T] if len(theta[self.groups[3]]) else sums
+
+
+def _vector(first: list[float], *others: np.ndarray) -> np.ndarray:
+    """In the order of the parameters: those of α and u, then of δ, b, e and M (K, K)."""
+    if len(others) > 3:
+        np.fill_diagonal(others[3], 0)
+    return np.concatenate([first, *(part.ravel() for part in others)])
+
+
+def minimise(
+    function: Callable[[np.ndarray], tuple[float, np.ndarray]],
+    start: np.ndarray,
+    free: np.ndarray,
+    prior: tuple[np.ndarray, np.ndarray],
+    root: np.ndarray,
+    **options: float,
+) -> scipy.optimize.OptimizeResult:
+    """L-BFGS for function(θ) + ½ Σ ρ(θ − origin)², of which the gradient is known.
+
+    free: which of θ; prior: origin and ρ; root: R, upper triangular or its diagonal, with RᵀR about
+    the Hessian. In coordinates Rθ the problem is about equally steep in every direction: without
+    that, hundreds of iterations go by before the scale and the matrix move together.
+    """
+    origin, precision = prior
+
+    def solved(v: np.ndarray, trans: str = "N") -> np.ndarray:
+        return v / root if root.ndim == 1 else scipy.linalg.solve_triangular(root, v, trans=trans)
+
+    def parameters(u: np.ndarray) -> np.ndarray:
+        theta = start.copy()
+        theta[free] += solved(u)
+        return theta
+
+    def objective(u: np.ndarray) -> tuple[float, np.ndarray]:
+        theta = parameters(u)
+        loss, gradient = function(theta)
+        away = theta - origin
+        gradient = gradient + precision * away
+        return loss + 0.5 * float(precision @ away**2), solved(gradient[free], "T")
+
+    found = scipy.optimize.minimize(
+        objective, np.zeros(int(free.sum())), jac=True, method="L-BFGS-B", options=options
+    )
+    found.x = parameters(found.x)
+    return found

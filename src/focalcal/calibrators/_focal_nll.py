@@ -6,14 +6,15 @@ import math
 from collections.abc import Callable, Iterator
 from functools import partial
 
-import array_api_compat
 import numpy as np
 
-from focalcal._arrays import Array, namespace, to_numpy
+from focalcal._arrays import Array, is_torch, namespace, to_numpy
 from focalcal._blocks import map_rows
+from focalcal.calibrators._focal_affine import nll_by_scores
 from focalcal.calibrators._newton import Optimum
 from focalcal.calibrators.base import FitData
 from focalcal.calibrators.grid import GridLine, Pair, Point, TopScores, point_log_odds
+from focalcal.calibrators.sums import SampledData
 
 NLL_SPACING = 0.1
 NLL_EPSILON = 2e-5
@@ -37,73 +38,31 @@ def focal_sums(
 
     def block(rows: slice) -> np.ndarray:
         z, own = xp.astype(logits[rows], xp.float64), xp.astype(labels[rows], xp.int64)
-        top, margins = xp.argmax(z, axis=1), xp.max(z, axis=1, keepdims=True) - z
+        margins = (xp.max(z, axis=1, keepdims=True) - z).T
+        margins = margins.contiguous() if is_torch(margins) else np.ascontiguousarray(margins)
         w = xp.ones_like(z[:, 0]) if weights is None else xp.astype(weights[rows], xp.float64)
-        columns = [c for x in points.tolist() for c in _nll_columns(margins, top, own, *x)]
-        return np.asarray([float(xp.sum(w * c)) for c in columns] + [float(xp.sum(w))])
+        sums = []
+        for a, b in points.tolist():
+            gamma, beta = math.expm1(a), math.exp(-b)
+            loss, by_gamma, by_s = nll_by_scores(margins * -beta, own, w, gamma)
+            sums += [loss, by_gamma * (1 + gamma), beta * float(xp.sum(by_s * margins))]
+        return np.asarray([*sums, float(xp.sum(w))])
 
     return np.sum(map_rows(block, logits), axis=0)
 
 
-def _nll_columns(margins: Array, top: Array, own: Array, a: float, b: float) -> list[Array]:
-    """NLL (n,) and its derivatives by a = log(1+γ) and b = log T, from distances to the top logit.
-
-    The top class is written through R, the odds of the others against it, which do not cancel.
-    """
-    xp = namespace(margins)
-    gamma, beta = math.expm1(a), math.exp(-b)
-    index = xp.arange(margins.shape[0], device=array_api_compat.device(margins))
-    at_top, at_own = (index, top), (index, own)
-    scores = -beta * margins
-    scores[at_top] = -xp.inf
-    nearest = xp.max(scores, axis=1)
-    e = xp.exp(scores - nearest[:, None])
-    sum_e = xp.sum(e, axis=1)
-    log_r = xp.log(sum_e) + nearest
-    r = xp.exp(log_r)
-    log1p_r = xp.log1p(r)
-    scores[at_top] = 0.0
-    log_q = scores - log1p_r[:, None]
-    q = e * xp.exp(nearest - log1p_r)[:, None]
-    rest = 1 - q  # here and below the column of the top class is written separately
-    log_rest = xp.log(rest)
-    log_rest[at_top] = log_r - log1p_r
-    ratio = -q * log_q / rest
-    tiny = r < 1e-8
-    ratio[at_top] = xp.where(tiny, 1 - r / 2, log1p_r / xp.where(tiny, xp.ones_like(r), r))
-    q[at_top] = xp.exp(-log1p_r)
-    below = 1 + gamma * ratio
-    t = log_q - gamma * log_rest
-    h = xp.exp(t - t[at_top][:, None]) / below
-    total = xp.sum(h, axis=1)
-    # Differences of large numbers first: the margins of masked classes can be of any size.
-    loss = xp.log(total) + (t[at_top] - t[at_own]) + xp.log(below[at_own])
-    # d log q/dβ = mean margin − margin; of the top class its 1 − q cancels against the mean.
-    others_mean = xp.vecdot(e, margins) / sum_e
-    slope = (others_mean * xp.exp(log_r - log1p_r))[:, None] - margins
-    steep = slope / rest
-    steep[at_top] = others_mean
-    by_gamma = -log_rest - ratio / below
-    by_beta = slope + gamma * (q - (ratio - q) / below) * steep
-    by_a, by_b = (xp.vecdot(h, d - d[at_own][:, None]) / total for d in (by_gamma, by_beta))
-    return [loss, by_a * (1 + gamma), by_b * -beta]
-
-
-def gradient_search(
-    data: FitData,
-    plain: Optimum,
-    gamma_range: tuple[float, float],
-    total: Callable[..., np.ndarray] | None = None,
-) -> Optimum:
+def gradient_search(data: FitData, plain: Optimum, gamma_range: tuple[float, float]) -> Optimum:
     """The best (γ, T) by NLL: Newton from the low points of a small grid, γ in its range.
 
-    plain: the optimum without Ψ, which is returned if it is not inner; total: `focal_sums` as a
-    function of the points, over all the samples of which `data` are some.
+    plain: the optimum without Ψ, which is returned if it is not inner.
     """
     if plain.kind != "inner":
         return plain
     few = _thinned(data, data.n * data.n_classes // _START_ELEMENTS)
-    if few.n < data.n and total is None:
+    total: Callable[..., np.ndarray] | None = None
+    if isinstance(data, SampledData):
+        total = partial(data.total, focal_sums, weights=None)
+    elif few.n < data.n:
         total = partial(focal_sums, data.logits, data.labels, data.weights)
     sums = partial(focal_sums, few.logits, few.labels, few.weights)
     starts = _low_points(_thinned(few, few.n // _START_ROWS), plain.beta, gamma_range)

@@ -7,14 +7,16 @@ largest logit; both ends are detected, not searched for.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import array_api_compat
 import numpy as np
+from scipy.interpolate import CubicHermiteSpline
 
 from focalcal import kernels
 from focalcal._arrays import Array, is_torch, namespace, to_numpy
@@ -34,8 +36,7 @@ _QUICK_BLOCK = 2**18
 _SAMPLE_ROWS = 2000  # Newton starts from the optimum of this many rows, to save full passes
 
 
-@dataclasses.dataclass(frozen=True)
-class Moments:
+class Moments(NamedTuple):
     """One pass at β: the loss, its first two derivatives, and its slope as β → ∞."""
 
     loss: float
@@ -178,11 +179,9 @@ def in_range(fit: Callable[[bool], Optimum], largest: float) -> Optimum:
 
     largest: of some of the logits.
     """
-    try:
+    with contextlib.suppress(OverflowError):
         if largest == 0 or 1e-9 < largest < 1e9:
             return fit(False)
-    except OverflowError:
-        pass
     return fit(True)
 
 
@@ -243,16 +242,10 @@ def search(at: Callable[[float], Moments], start: float = 0.0, rough: bool = Fal
 
 def _cubic_root(a: float, at_a: Moments, b: float, at_b: Moments) -> float:
     """Where the slope is zero, from β as the cubic in the slope that two passes determine."""
-    width = at_b.slope - at_a.slope
-    if width == 0:
+    points = sorted([(at_a.slope, a, 1 / at_a.curvature), (at_b.slope, b, 1 / at_b.curvature)])
+    if at_a.slope == at_b.slope:
         return math.nan
-    t = -at_a.slope / width
-    return (
-        (1 + 2 * t) * (1 - t) ** 2 * a
-        + t * (1 - t) ** 2 * width / at_a.curvature
-        + t * t * (3 - 2 * t) * b
-        + t * t * (t - 1) * width / at_b.curvature
-    )
+    return float(CubicHermiteSpline(*zip(*points))(0.0))
 
 
 def _single(beta: float) -> float:

@@ -8,13 +8,13 @@ a weaker prior must be better by more than chance.
 
 from __future__ import annotations
 
-import dataclasses
+from typing import NamedTuple
 
 import numpy as np
-import scipy.optimize
+from scipy.optimize import OptimizeResult
 from threadpoolctl import threadpool_limits
 
-from focalcal.calibrators._focal_affine import FocalAffine, Layout
+from focalcal.calibrators._focal_affine import FocalAffine, minimise, prior
 
 SCALE_PRECISION = 1.0
 GAMMA_PRECISION = 8.0
@@ -38,37 +38,28 @@ TOO_MANY = 2**24
 """Elements of x past which choosing costs too much: a strong prior holds, without matrix."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Strength:
-    """Vector strength, and the precision of the matrix entries or None for no matrix."""
+class Strength(NamedTuple):
+    """Vector strength, and precision of the matrix entries; None for no vectors, no matrix."""
 
-    vector: float
+    vector: float | None = None
     matrix: float | None = None
 
 
-@dataclasses.dataclass(frozen=True)
-class HeldOut:
-    """Predictions (n, K) by fits without these rows (n,), and the shares (n,) left out."""
+class Shrunken(NamedTuple):
+    """The fitted parameters, and predictions for samples that a fit had not seen.
 
-    rows: np.ndarray
+    log_p: (n, K) for samples `rows` (n,), by fits without the `shares` (n,) of them.
+    """
+
+    theta: np.ndarray
+    iterations: int
+    converged: bool
     log_p: np.ndarray
+    rows: np.ndarray
     shares: np.ndarray
 
 
-@dataclasses.dataclass(frozen=True)
-class Shrunken:
-    """The fitted parameters, and predictions for samples that a fit had not seen."""
-
-    theta: np.ndarray
-    layout: Layout
-    strength: Strength
-    iterations: int
-    converged: bool
-    held_out: HeldOut
-
-
-@dataclasses.dataclass(frozen=True)
-class _Step:
+class _Step(NamedTuple):
     """A strength, the losses of samples left out, their weights, and the fit without each fold."""
 
     strength: Strength
@@ -76,7 +67,6 @@ class _Step:
     sizes: np.ndarray
     thetas: list[np.ndarray]
 
-    @property
     def loss(self) -> float:
         return float(self.sizes @ self.losses)
 
@@ -84,81 +74,61 @@ class _Step:
 class ShrunkenFit:
     """Fits of one data set under priors of chosen strength.
 
-    model: with the full layout, or without matrix where it is not wanted. log_scale: the log α at
-    which the map is the identity, where its prior has its mean. shares: (folds, N), what each
-    fold leaves out of each sample.
+    matrix: whether there may be one; log_scale: the log α at which the map is the identity, where
+    its prior has its mean; shares: (folds, N), what each fold leaves out of each sample.
     """
 
-    def __init__(self, model: FocalAffine, log_scale: float, shares: np.ndarray) -> None:
-        self.model, self.log_scale = model, log_scale
+    def __init__(
+        self, model: FocalAffine, matrix: bool, log_scale: float, shares: np.ndarray
+    ) -> None:
+        self.model, self.matrix, self.log_scale = model, matrix, log_scale
         squares = model.mean.astype(np.float64) ** 2
         self.mean_square = float(np.average(squares, weights=model.weights))
         self.iterations = 0
-        self.curvatures: dict[tuple[bool, bool], np.ndarray] = {}
+        self.curvatures: dict[tuple[bool, int], np.ndarray] = {}
         self.shares = shares[(shares > 0).any(axis=1) & (shares < 1).any(axis=1)]
-        self.inside: list[FocalAffine] = []
-        self.outside: list[FocalAffine] = []
+        self.start = np.zeros(2 + 3 * model.x.shape[1])
 
     def fit(self) -> Shrunken:
         with threadpool_limits(1, "blas"):  # the blocks already run on all cores
-            return self._fit()
+            enough = float(self.model.weights.sum()) >= FEW and len(self.shares) > 0
+            if enough and self.model.x.size <= TOO_MANY:
+                return self._fit_chosen()
+            start = self._minimise(self.model, self.start, Strength()).x
+            strength = Strength(VECTOR_PATH[1 if enough else 0])
+            found = self._minimise(self.model, start, strength, final=True)
+            n, log_p = len(self.model.labels), self.model.log_proba(found.x)
+            return self._result(found, log_p, np.arange(n), np.ones(n))
 
-    def _fit(self) -> Shrunken:
-        k, n = self.model.x.shape
-        enough = float(self.model.weights.sum()) >= FEW and len(self.shares) > 0
-        if enough and n * k <= TOO_MANY:
-            return self._fit_chosen(len(self.shares) if n * k <= MANY else 1)
-        strength = Strength(VECTOR_PATH[1 if enough else 0])
-        start = self._minimise(self.model, np.zeros(self.model.layout.size), None).x
-        found = self._minimise(self.model, start, strength, final=True)
-        held_out = HeldOut(np.arange(n), self.model.log_proba(found.x), np.ones(n))
-        return self._result(found, strength, held_out)
-
-    def _fit_chosen(self, folds: int) -> Shrunken:
-        if self.model.x.size > VERY_MANY and len(self.shares) > 1:
-            return self._fit_from_parts()
-        self.inside = [self.model.part(1 - share) for share in self.shares]
-        self.outside = [self.model.part(share) for share in self.shares]
-        best = self._choose(folds)
-        found = self._minimise(self.model, np.mean(best.thetas, axis=0), best.strength, final=True)
-        # For the other folds from the fit to all the data: near, and convex enough to forget it.
-        thetas = best.thetas + [
-            self._minimise(part, found.x, best.strength).x for part in self.inside[folds:]
-        ]
+    def _fit_chosen(self) -> Shrunken:
+        model, shares = self.model, self.shares
+        from_parts = model.x.size > VERY_MANY and len(shares) > 1
+        if from_parts:
+            self.inside, shares = [model.part(shares[1])], shares[:1]
+        else:
+            self.inside = [model.part(1 - share) for share in shares]
+        self.outside = [model.part(share) for share in shares]
+        best = self._choose(len(self.inside) if model.x.size <= MANY else 1)
+        found = self._minimise(model, np.mean(best.thetas, axis=0), best.strength, final=True)
+        # The other folds start from the fit to all the data: near, and convex enough to forget it.
+        known = [] if from_parts else best.thetas
+        others = [model.part(1 - shares[0])] if from_parts else self.inside[len(known) :]
+        thetas = known + [self._minimise(part, found.x, best.strength).x for part in others]
         log_p = [part.log_proba(theta) for part, theta in zip(self.outside, thetas)]
-        fold, rows = np.nonzero(self.shares > 0)
-        held_out = HeldOut(rows, np.concatenate(log_p), self.shares[fold, rows])
-        return self._result(found, best.strength, held_out)
+        fold, rows = np.nonzero(shares > 0)
+        return self._result(found, np.concatenate(log_p), rows, shares[fold, rows])
 
-    def _fit_from_parts(self) -> Shrunken:
-        share = self.shares[0]
-        self.inside, self.outside = [self.model.part(self.shares[1])], [self.model.part(share)]
-        best = self._choose(1)
-        found = self._minimise(self.model, best.thetas[0], best.strength, final=True)
-        without = self._minimise(self.model.part(1 - share), found.x, best.strength).x
-        rows = np.flatnonzero(share > 0)
-        held_out = HeldOut(rows, self.outside[0].log_proba(without), share[rows])
-        return self._result(found, best.strength, held_out)
-
-    def _result(
-        self,
-        found: scipy.optimize.OptimizeResult,
-        strength: Strength,
-        held_out: HeldOut,
-    ) -> Shrunken:
-        converged = bool(found.success)
-        layout = self.model.layout
-        return Shrunken(found.x, layout, strength, self.iterations, converged, held_out)
+    def _result(self, found: OptimizeResult, *held_out: np.ndarray) -> Shrunken:
+        return Shrunken(found.x, self.iterations, bool(found.success), *held_out)
 
     def _choose(self, folds: int) -> _Step:
-        zero = np.zeros(self.model.layout.size)
-        starts = [self._minimise(part, zero, None).x for part in self.inside[:folds]]
+        starts = [self._minimise(p, self.start, Strength()).x for p in self.inside[:folds]]
         # α and γ alone are as good as the strongest prior
         best = self._scored(Strength(VECTOR_PATH[0]), starts)
-        enough = self.model.weights.sum() >= ENOUGH_PER_CLASS * self.model.layout.n_classes
+        enough = self.model.weights.sum() >= ENOUGH_PER_CLASS * self.model.x.shape[1]
         path = VECTOR_PATH if enough else VECTOR_PATH[:2]
         best = self._walk([Strength(v) for v in path], best)
-        if self.model.layout.full:
+        if self.matrix:
             vector = best.strength.vector
             best = self._walk([Strength(vector, m) for m in MATRIX_PATH], best)
         return best
@@ -172,12 +142,12 @@ class ShrunkenFit:
         steps = [start]
         for strength in path[1:]:
             steps.append(self._step(strength, steps[-1].thetas))
-            if steps[-1].loss >= steps[-2].loss:
+            if steps[-1].loss() >= steps[-2].loss():
                 break
-        best = min(steps, key=lambda step: step.loss)
+        best = min(steps, key=_Step.loss)
         if best is start:
             steps.insert(1, self._step(path[0], best.thetas))
-            best = min(steps, key=lambda step: step.loss)
+            best = min(steps, key=_Step.loss)
         return next(step for step in steps if not_worse(step.losses - best.losses, best.sizes))
 
     def _step(self, strength: Strength, starts: list[np.ndarray]) -> _Step:
@@ -190,58 +160,33 @@ class ShrunkenFit:
         return _Step(strength, losses, np.concatenate([p.weights for p, _ in parts]), thetas)
 
     def _minimise(
-        self, model: FocalAffine, start: np.ndarray, strength: Strength | None, final: bool = False
-    ) -> scipy.optimize.OptimizeResult:
-        """NLL + ½ Σ ρ(θ − origin)² by L-BFGS; without strength only α and γ are free.
-
-        Each parameter is measured in its posterior standard deviation: without that, hundreds of
-        iterations go by before the scale and the matrix move together.
-        """
-        layout = model.layout
-        origin, precision = np.zeros((2, layout.size))
-        origin[0], precision[:2] = self.log_scale, (SCALE_PRECISION, GAMMA_PRECISION)
-        free = np.arange(layout.size) < 2
-        if strength is not None:
+        self, model: FocalAffine, start: np.ndarray, strength: Strength, final: bool = False
+    ) -> OptimizeResult:
+        """The fit under priors of a strength; α is always free, and γ without a matrix."""
+        k, vectors = model.x.shape[1], [None] * 3
+        if strength.vector is not None:
             units = (1.0, 1.0, max(self.mean_square, 1e-12))
-            for group, rho, unit in zip(layout.groups, VECTOR_PRECISIONS, units):
-                precision[group], free[group] = strength.vector * rho * unit, True
-            if strength.matrix is not None:
-                free[1] = False  # a matrix can imitate γ, and the two together run away
-                precision[layout.groups[3]] = strength.matrix
-                free[layout.groups[3]] = ~np.eye(layout.n_classes, dtype=bool).ravel()
-        full = strength is not None and strength.matrix is not None
+            vectors = [strength.vector * rho * u for rho, u in zip(VECTOR_PRECISIONS, units)]
+        # A matrix can imitate γ, and the two together run away.
+        gamma = GAMMA_PRECISION if strength.matrix is None else None
+        free, precision = prior(k, SCALE_PRECISION, gamma, *vectors, strength.matrix)
+        start = np.pad(start, (0, len(free) - len(start)))
+        origin = np.zeros(len(start))
+        origin[0] = self.log_scale
         # One curvature serves a whole path: solutions are near, and it need not be exact.
-        total, stage = float(model.weights.sum()), (strength is None, full)
+        total, stage = float(model.weights.sum()), (strength.vector is None, len(start))
         if stage not in self.curvatures:
-            self.curvatures[stage] = model.curvature(start, full) / total
-        scale = 1.0 / np.sqrt(total * self.curvatures[stage] + precision + 1e-3)[free]
-
-        def objective(v: np.ndarray) -> tuple[float, np.ndarray]:
-            theta = start.copy()
-            theta[free] = v * scale
-            loss, gradient = model.nll(theta, full)
-            away = theta - origin
-            loss += 0.5 * float(precision @ away**2)
-            gradient += precision * away
-            return loss, gradient[free] * scale
-
+            self.curvatures[stage] = model.curvature(start) / total
+        root = np.sqrt(total * self.curvatures[stage] + precision + 1e-3)[free]
         exact = model.x.dtype == np.float64
         # In float32 there are many samples, and noise is far above these shares of the loss.
-        tolerance = (1e-14 if exact else 3e-6) if final else (1e-11 if exact else 1e-4)
-        most = 300 if final or exact else 40
         options = {
-            "maxiter": most,
-            "maxcor": 10,
-            "ftol": tolerance,
+            "maxiter": 300 if final or exact else 40,
+            "ftol": (1e-14 if exact else 3e-6) if final else (1e-11 if exact else 1e-4),
             "gtol": 1e-6 if exact else 1e-3,
         }
-        found = scipy.optimize.minimize(
-            objective, start[free] / scale, jac=True, method="L-BFGS-B", options=options
-        )
+        found = minimise(model.nll, start, free, (origin, precision), root, **options)
         self.iterations += int(found.nit)
-        theta = start.copy()
-        theta[free] = found.x * scale
-        found.x = theta
         return found
 
 

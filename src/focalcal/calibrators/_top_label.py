@@ -35,8 +35,7 @@ def fit_top_label(c: np.ndarray, hits: np.ndarray, weights: np.ndarray) -> Curve
     knots = knots[np.concatenate([[True], np.diff(knots) > 1e-3 * spread])]
     if len(knots) < 3 or hits.min() == hits.max():
         return identity_curve()
-    basis = _Basis(c, knots, weights)
-    f = _shrunken_values(basis, c, hits, weights)
+    f = _shrunken_values(knots, c, hits, weights)
     between = np.linspace(knots[0], knots[-1], 200)
     slope = 1 + float(_natural(knots, f)(between, 1).min())
     if slope < 0.05:  # shrink to the identity until it increases
@@ -44,29 +43,23 @@ def fit_top_label(c: np.ndarray, hits: np.ndarray, weights: np.ndarray) -> Curve
     return cubic_pieces(_natural(knots, knots + f))
 
 
-class _Basis:
-    """Natural splines through the knots, made of a line and orthonormal curved parts.
-
-    `columns` (N, M) at the samples; `at_knots` (M, M) at the knots, which define a natural spline.
-    """
-
-    def __init__(self, c: np.ndarray, knots: np.ndarray, weights: np.ndarray) -> None:
-        centre = float(np.average(c, weights=weights))
-        spread = float(np.sqrt(np.average((c - centre) ** 2, weights=weights)))
-        line = np.stack([np.ones(len(knots)), (knots - centre) / spread], axis=1)
-        cardinal = with_tails(_natural(knots, np.eye(len(knots))), knots, c)
-        share = np.sqrt(weights / weights.sum())[:, None]
-        at = np.concatenate([line, np.linalg.svd(line.T)[2][2:].T], axis=1)
-        r = np.linalg.qr(share * (cardinal @ at), mode="r")
-        self.at_knots = at @ np.linalg.inv(r)
-        self.columns = cardinal @ self.at_knots
+def _basis(knots: np.ndarray, c: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """A line and orthonormal curved natural splines, at the samples (N, M) and knots (M, M)."""
+    centre = float(np.average(c, weights=weights))
+    spread = float(np.sqrt(np.average((c - centre) ** 2, weights=weights)))
+    line = np.stack([np.ones(len(knots)), (knots - centre) / spread], axis=1)
+    cardinal = with_tails(_natural(knots, np.eye(len(knots))), knots, c)
+    share = np.sqrt(weights / weights.sum())[:, None]
+    at = np.concatenate([line, np.linalg.svd(line.T)[2][2:].T], axis=1)
+    at_knots = at @ np.linalg.inv(np.linalg.qr(share * (cardinal @ at), mode="r"))
+    return cardinal @ at_knots, at_knots
 
 
 def _shrunken_values(
-    basis: _Basis, c: np.ndarray, hits: np.ndarray, weights: np.ndarray
+    knots: np.ndarray, c: np.ndarray, hits: np.ndarray, weights: np.ndarray
 ) -> np.ndarray:
     """f at the knots: Newton for the coefficients, MacKay's fixed point for the two precisions."""
-    a = basis.columns
+    a, at_knots = _basis(knots, c, weights)
     theta = np.zeros(a.shape[1])
     precision = np.full(len(theta), 10.0)
     for _ in range(ROUNDS):
@@ -75,15 +68,16 @@ def _shrunken_values(
             gradient = a.T @ (weights * (p - hits)) + precision * theta
             hessian = (a.T * (weights * p * (1 - p))) @ a + np.diag(precision)
             step = np.linalg.solve(hessian, gradient)
-            theta = theta - step / max(1.0, float(np.abs(step).max()))
-            if float(np.abs(step).max()) < 1e-10:
+            largest = float(np.abs(step).max())
+            theta = theta - step / max(1.0, largest)
+            if largest < 1e-10:
                 break
         variance = np.diag(np.linalg.inv(hessian))
         for part in (slice(0, 2), slice(2, None)):  # line and curve
             known = float(np.sum(1 - precision[part] * variance[part]))
             rho = known / max(float(theta[part] @ theta[part]), 1e-300)
             precision[part] = np.clip(rho, *PRECISIONS)
-    return basis.at_knots @ theta
+    return at_knots @ theta
 
 
 def _natural(knots: np.ndarray, values: np.ndarray) -> CubicSpline:

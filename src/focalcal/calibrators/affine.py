@@ -13,7 +13,7 @@ from focalcal.calibrators.base import Calibrator, FitData
 from focalcal.errors import InputError
 
 
-class _AffineScaling(Calibrator):
+class AffineScaling(Calibrator):
     """softmax(W f(z) + b), fitted by penalised NLL from the best temperature on; convex."""
 
     state: ClassVar[dict[str, str | None]] = {"weight_": "KK", "bias_": "K"}
@@ -26,7 +26,9 @@ class _AffineScaling(Calibrator):
         raise NotImplementedError
 
     def _check_params(self) -> None:
-        check_penalty(self.get_params())
+        for name, value in self.get_params().items():  # all but the task are penalties
+            if name != "task" and not (np.isreal(value) and 0 <= value < np.inf):
+                raise InputError(f"expected {name} as a finite number >= 0, got {value!r}")
 
     def _fit(self, data: FitData) -> dict[str, Any]:
         logits, labels, weights = data.numpy()
@@ -41,7 +43,7 @@ class _AffineScaling(Calibrator):
         return log_softmax(apply_affine(self._features(logits), self.weight_, self.bias_))
 
 
-class VectorScaling(_AffineScaling):
+class VectorScaling(AffineScaling):
     """p = softmax(w ∘ z + b): one weight and one bias per class.
 
     Logits are centred first, so that adding a constant to a row changes nothing.
@@ -72,7 +74,7 @@ class VectorScaling(_AffineScaling):
         return Penalty(diagonal=0.0, bias=self.penalty)
 
 
-class MatrixScaling(_AffineScaling):
+class MatrixScaling(AffineScaling):
     """p = softmax(Wz + b) with a full matrix.
 
     Logits are centred first, so that adding a constant to a row changes nothing.
@@ -102,7 +104,7 @@ class MatrixScaling(_AffineScaling):
         return Penalty(diagonal=0.0, bias=self.penalty, off_diagonal=self.penalty)
 
 
-class DirichletScaling(_AffineScaling):
+class DirichletScaling(AffineScaling):
     """p = softmax(W log softmax(z) + b): Dirichlet calibration with ODIR.
 
     λ/2·‖off-diagonal of W‖² + μ/2·‖b‖² is added to the mean NLL, in units where the best
@@ -142,23 +144,11 @@ def apply_affine(x: Array, weight: np.ndarray, bias: np.ndarray) -> Array:
     return (x @ w.T if weight.ndim == 2 else x * w) + like(bias, x)
 
 
-def affine_outcome(found: AffineFit) -> dict[str, Any]:
+def affine_outcome(found: AffineFit, *notes: str) -> dict[str, Any]:
     """Fields for `Diagnostics`; non-convergence is said."""
-    warnings = ()
     if not found.converged:
-        warnings = (
+        notes += (
             f"the solver did not converge in {found.iterations} iterations; "
             "raise the penalty or use more data",
         )
-    return {
-        "iterations": found.iterations,
-        "converged": found.converged,
-        "warnings": warnings,
-    }
-
-
-def check_penalty(params: dict[str, Any]) -> None:
-    """Every numeric setting of an affine calibrator is a penalty: finite and not negative."""
-    for name, value in params.items():
-        if name != "task" and not (np.isreal(value) and 0 <= value < np.inf):
-            raise InputError(f"expected {name} as a finite number >= 0, got {value!r}")
+    return {"iterations": found.iterations, "converged": found.converged, "warnings": notes}

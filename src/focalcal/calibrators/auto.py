@@ -6,25 +6,30 @@ import dataclasses
 import functools
 import math
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
 from focalcal._arrays import Array, like, log_softmax, namespace
 from focalcal.calibrators._folds import fold_shares
+from focalcal.calibrators._newton import fit_inverse_temperature
 from focalcal.calibrators.base import Calibrator, FitData, combined
+from focalcal.calibrators.temperature import check_temperature
 from focalcal.errors import FitWarning, InputError
 
 SMALLEST = 0.05
 """A candidate with less weight is left out."""
 PRIOR_SAMPLES = 5.0
 """Equal weights count as much as so many samples."""
-TOLERANCE = 2.0
+TOLERANCE = 3.0
 """Standard errors by which an average must be better than the first candidate alone,"""
-RISK = 0.05
+RISK = 0.1
 """unless it may be better by this much: then too few samples are no reason to keep the first."""
-ROUNDS = 500
+INSURANCE = 0.1
+"""The weight of an average that is not clearly better, where the identity says zero."""
+CAUTION = 100.0
+"""A temperature of one counts as much as so many samples."""
 LARGEST = -math.log(1e-12)
 """The loss of a label with probability zero, or nearly so; infinity has no mean."""
 MANY = 2**20
@@ -47,22 +52,22 @@ class Candidate:
 
 
 class AutoCalibrator(Calibrator):
-    """p = Σ wₘ pₘ: an average of calibrators whose weights minimise the cross-validated NLL.
+    """p ∝ (Σ wₘ pₘ)^(1/T): an average of calibrators, weighted by cross-validated NLL.
 
     Every candidate is fitted without each fold of the calibration data in turn and predicts that
-    fold. The weights minimise the NLL of the averaged predictions (convex); candidates with less
-    than 5 % are left out, and those that stay are fitted to all the data. No other data are seen.
-    The first candidate alone, by default the identity, is kept where the average gains less than
-    two standard errors over it and cannot well gain more than 0.05, so that calibration rarely does
-    harm. If there are probabilities of zero the average is always taken: no label having had one so
-    far does not make them safe. Few samples allow few candidates: under 20 only the identity, under
-    30 also temperature scaling.
+    fold. The weights minimise the NLL of the averaged predictions (convex), T that of the tempered
+    average, shrunk towards 1. Candidates with less than 5 % are left out, and those that stay are
+    fitted to all the data. No other data are seen. The first candidate alone, by default the
+    identity, is kept where the average gains less than three standard errors over it and cannot
+    well gain more than 0.1, so that calibration rarely does harm. If there are probabilities of
+    zero the average keeps a tenth: no label having had one so far does not make them safe. Few
+    samples allow few candidates: under 20 only the identity, under 30 also temperature scaling.
 
     candidates: names of methods from simple to complex, or None for the default list; folds: of the
     cross-validation, at least 2; task: "auto" or "multilabel", as in `Calibrator`.
 
-    Fitted: `parts_` (calibrators by name), `weights_`, `table_` with the scores, `formula_`, the
-    average in one line, and `method_`, the part of largest weight.
+    Fitted: `parts_` (calibrators by name), `weights_`, `temperature_`, `table_` with the scores,
+    `formula_`, the average in one line, and `method_`, the part of largest weight.
 
     >>> rng = np.random.default_rng(0)
     >>> z = 2 * rng.normal(size=(400, 3))
@@ -75,7 +80,12 @@ class AutoCalibrator(Calibrator):
 
     method: ClassVar[str] = "auto"
     summary: ClassVar[str] = "an average of the others, weighted by cross-validated NLL"
-    state: ClassVar[dict[str, str | None]] = {"parts_": None, "weights_": None, "scores_": None}
+    state: ClassVar[dict[str, str | None]] = {
+        "parts_": None,
+        "weights_": None,
+        "temperature_": "",
+        "scores_": None,
+    }
     floors: ClassVar[str] = "never"  # each part learns its own
 
     def __init__(
@@ -92,10 +102,11 @@ class AutoCalibrator(Calibrator):
 
     @property
     def formula_(self) -> str:
-        """The average in one line, such as "0.62 focal-structured + 0.38 isotonic"."""
+        """The average in one line, such as "0.62 focal-structured + 0.38 isotonic, T = 0.95"."""
         if len(self.parts_) == 1:
             return self.method_
-        return " + ".join(f"{w:.2f} {name}" for name, w in zip(self.parts_, self.weights_))
+        average = " + ".join(f"{w:.2f} {name}" for name, w in zip(self.parts_, self.weights_))
+        return f"{average}, T = {self.temperature_:.2f}"
 
     @property
     def table_(self) -> list[Candidate]:
@@ -136,12 +147,12 @@ class AutoCalibrator(Calibrator):
 
     @classmethod
     def _upgraded(cls, state: dict[str, Any]) -> dict[str, Any]:
-        """Files of 0.1 have one part."""
+        """Files of 0.1 have one part, and no temperature."""
+        rest = {"temperature_": 1.0, **state}
         if "calibrator_" not in state:
-            return state
-        inner = state["calibrator_"]
+            return rest
+        inner = rest.pop("calibrator_")
         name = inner.get("method") if isinstance(inner, dict) else None
-        rest = {key: value for key, value in state.items() if key != "calibrator_"}
         return {"parts_": {str(name): inner}, "weights_": [1.0], **rest}
 
     def _check_state(self) -> None:
@@ -155,6 +166,7 @@ class AutoCalibrator(Calibrator):
             raise InputError(f"expected a weight for each of {len(parts)} parts")
         if not (np.all(weights > 0) and abs(weights.sum() - 1) < 1e-6):
             raise InputError(f"expected positive weights_ with sum 1, got {weights}")
+        check_temperature(self.temperature_)
         scores = self.scores_.values() if isinstance(self.scores_, dict) else [None]
         if any(np.shape(s) != (2,) or np.asarray(s).dtype.kind != "f" for s in scores):
             raise InputError("expected scores_ as mean and standard error of each method")
@@ -163,40 +175,37 @@ class AutoCalibrator(Calibrator):
         from focalcal.calibrators import make
 
         kept = FitData(*data.counted())
-        n = float(np.sum(kept.weights))
-        names = list(self.candidates or default_candidates(n, data.n_classes))
-        losses, sizes = held_out_losses([make(name) for name in names], kept, self.folds)
+        names = list(self.candidates or default_candidates(kept.weights.sum(), data.n_classes))
+        held = held_out([make(name) for name in names], kept, self.folds)
+        losses, sizes = held.losses, held.sizes
         self.scores_ = {name: mean_and_error(loss, sizes) for name, loss in zip(names, losses)}
+        losses = np.minimum(losses, LARGEST)
         shares = average_weights(losses, sizes)
-        unsafe = names[0] == "identity" and says_zero(kept.logits)
-        if not unsafe and not gains(losses, shares, sizes):
-            shares = np.eye(len(names))[0]
-        self._fit_parts(names, shares, data)
+        if not gains(losses, shares, sizes):
+            unsafe = names[0] == "identity" and says_zero(kept.logits)
+            shares = (INSURANCE if unsafe else 0.0) * shares
+            shares[0] += 1 - shares.sum()
+        chosen = np.flatnonzero(shares)
+        self.weights_ = shares[chosen]
+        self.temperature_ = 1.0
+        if len(chosen) > 1:
+            self.temperature_ = best_temperature(held, shares)
+        self.parts_ = {names[i]: make(names[i]) for i in chosen}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FitWarning)  # repeated by `fit`, under this name
+            for part in self.parts_.values():
+                part.fit(data.logits, data.labels, data.weights)
         found = {name: part.diagnostics_ for name, part in self.parts_.items()}
         outcome = {**combined(found), "at_edge": found[self.method_].at_edge}
         if len(names) == 1 and self.candidates is None:
             outcome["warnings"] += ("too few samples to choose from; nothing is calibrated",)
         return outcome
 
-    def _fit_parts(self, names: list[str], shares: np.ndarray, data: FitData) -> None:
-        from focalcal.calibrators import make
-
-        chosen = [i for i, share in enumerate(shares) if share > 0]
-        self.weights_ = shares[chosen]
-        self.parts_ = {names[i]: make(names[i]) for i in chosen}
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FitWarning)  # repeated by `fit`, under this name
-            for part in self.parts_.values():
-                part.fit(data.logits, data.labels, data.weights)
-
     def _log_proba(self, logits: Array) -> Array:
-        parts = list(self.parts_.values())
+        parts = [part._calibrated(logits) for part in self.parts_.values()]
         if len(parts) == 1:
-            return parts[0]._calibrated(logits)
-        xp = namespace(logits)
-        shares = xp.log(like(self.weights_, logits))
-        terms = [part._calibrated(logits) + shares[i] for i, part in enumerate(parts)]
-        return functools.reduce(xp.logaddexp, terms)
+            return parts[0]
+        return log_softmax(log_average(parts, self.weights_) * (1.0 / self.temperature_))
 
 
 def default_candidates(n: float, n_classes: int) -> list[str]:
@@ -212,7 +221,8 @@ def says_zero(logits: np.ndarray) -> bool:
     """Whether probabilities (N, K) of zero occur, or one tiny value that zeros were raised to."""
     least = log_softmax(logits).min(axis=1)
     lowest = least.min()
-    return bool(lowest < math.log(1e-6) and np.count_nonzero(least <= lowest + 1e-6) > 1)
+    raised = lowest < math.log(1e-6) and np.count_nonzero(least <= lowest + 1e-6) > 1
+    return bool(np.isneginf(lowest) or raised)
 
 
 def gains(losses: np.ndarray, shares: np.ndarray, sizes: np.ndarray) -> bool:
@@ -220,45 +230,64 @@ def gains(losses: np.ndarray, shares: np.ndarray, sizes: np.ndarray) -> bool:
 
     For the standard error, gains are clipped to ±1: a few large ones are no reason to doubt.
     """
-    losses = np.minimum(losses, LARGEST)
     gain = losses[0] - mixture_losses(losses, shares)
     mean = mean_and_error(gain, sizes)[0]
     error = TOLERANCE * mean_and_error(np.clip(gain, -1, 1), sizes)[1]
     return bool(mean > error or mean + error > RISK)
 
 
-def held_out(
-    calibrators: list[Calibrator], data: FitData, folds: int
-) -> Iterator[tuple[np.ndarray, np.ndarray, list[np.ndarray]]]:
-    """For each fold its rows, their weights, and log p (n, K) by every fit without it."""
+@dataclasses.dataclass(frozen=True)
+class HeldOut:
+    """Labels and weights (n,) of samples, and log p (n, K) by every fit without their fold."""
+
+    labels: np.ndarray
+    sizes: np.ndarray
+    log_p: list[np.ndarray]
+
+    @property
+    def losses(self) -> np.ndarray:
+        """−log p_y (M, n)."""
+        rows = np.arange(len(self.labels))
+        return np.stack([-log_p[rows, self.labels] for log_p in self.log_p])
+
+
+def held_out(calibrators: list[Calibrator], data: FitData, folds: int) -> HeldOut:
+    """What the calibrators predict for samples that they were not fitted to."""
     shares = fold_shares(data.logits, data.labels, data.weights, folds)
     shares = shares[(shares > 0).any(axis=1)]
     if data.n * data.n_classes > MANY:
         shares = shares[:1]
+    found = []
     for share in shares:
         out, own = share > 0, share < 1
         left = data.weights * (1 - share)
         if not own.any():  # one distinct sample: there is nothing to leave out
             own, left = out, data.weights
-        found = []
+        log_p = []
         for calibrator in calibrators:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", FitWarning)
                 calibrator.fit(data.logits[own], data.labels[own], left[own])
-            found.append(calibrator.predict_log_proba(data.logits[out]))
-        yield np.flatnonzero(out), (data.weights * share)[out], found
+            log_p.append(calibrator.predict_log_proba(data.logits[out]))
+        found.append((data.labels[out], (data.weights * share)[out], *log_p))
+    labels, sizes, *log_p = (np.concatenate(each) for each in zip(*found))
+    return HeldOut(labels, sizes, log_p)
 
 
-def held_out_losses(
-    calibrators: list[Calibrator], data: FitData, folds: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """−log p_y (M, n) of samples by fits without their fold, and their weights (n,)."""
-    losses, sizes = [], []
-    for rows, size, found in held_out(calibrators, data, folds):
-        own = data.labels[rows]
-        losses.append(np.stack([-log_p[np.arange(len(rows)), own] for log_p in found]))
-        sizes.append(size)
-    return np.concatenate(losses, axis=1), np.concatenate(sizes)
+def best_temperature(held: HeldOut, shares: np.ndarray) -> float:
+    """T of lowest NLL of the average, nearer to 1 the fewer samples there are."""
+    chosen = np.flatnonzero(shares)
+    log_p = log_average([held.log_p[i] for i in chosen], shares[chosen])
+    beta = fit_inverse_temperature(log_p, held.labels, held.sizes).beta
+    n = float(held.sizes.sum())
+    return float(np.clip(beta, 0.2, 5.0) ** (-n / (n + CAUTION)))
+
+
+def log_average(parts: Sequence[Array], shares: np.ndarray) -> Array:
+    """log Σ w p (N, K) of log-probabilities."""
+    xp = namespace(parts[0])
+    shares = xp.log(like(shares, parts[0]))
+    return functools.reduce(xp.logaddexp, [part + shares[i] for i, part in enumerate(parts)])
 
 
 def mean_and_error(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
@@ -271,7 +300,6 @@ def mean_and_error(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
 def average_weights(losses: np.ndarray, sizes: np.ndarray) -> np.ndarray:
     """Weights (M,) of the average with the lowest mean loss, small ones set to zero."""
-    losses = np.minimum(losses, LARGEST)
     shares = mixture_weights(losses, sizes)
     kept = shares >= min(SMALLEST, shares.max())
     shares = np.zeros(len(losses))
@@ -281,16 +309,15 @@ def average_weights(losses: np.ndarray, sizes: np.ndarray) -> np.ndarray:
 
 def mixture_losses(losses: np.ndarray, shares: np.ndarray) -> np.ndarray:
     """−log Σ w p (n,) of the losses −log p (M, n)."""
-    least = losses.min(axis=0)
-    return least - np.log(shares @ np.exp(least - losses))
+    return -np.log(shares @ np.exp(-losses))
 
 
 def mixture_weights(losses: np.ndarray, sizes: np.ndarray) -> np.ndarray:
     """Expectation–maximisation for the weights (M,), which never raises the mean loss."""
     number = len(losses)
-    likelihood = np.exp(losses.min(axis=0) - losses)
+    likelihood = np.exp(-losses)
     shares = np.full(number, 1.0 / number)
-    for _ in range(ROUNDS):
+    for _ in range(500):
         each = shares[:, None] * likelihood
         each /= each.sum(axis=0)
         before, shares = shares, each @ sizes + PRIOR_SAMPLES / number

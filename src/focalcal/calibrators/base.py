@@ -80,25 +80,21 @@ class FitData:
 
     def numpy(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(logits, labels, weights) as float64, int64 and float64 NumPy; weights have mean 1."""
-        logits = to_numpy(self.logits).astype(np.float64)
-        labels = to_numpy(self.labels).astype(np.int64)
-        if self.weights is None:
-            return logits, labels, np.ones(self.n)
-        weights = to_numpy(self.weights).astype(np.float64)
+        logits, labels, weights = self._given()
         return logits, labels, weights * (self.n / weights.sum())
 
     def counted(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """As `numpy`, but weight 2 is two samples, and samples of weight 0 are left out."""
-        logits, labels, weights = self.numpy()
-        if self.weights is None:
+        logits, labels, weights = self._given()
+        if weights.all():
             return logits, labels, weights
-        weights = to_numpy(self.weights).astype(np.float64)
         used = weights > 0
         return logits[used], labels[used], weights[used]
 
-    def counts(self) -> tuple[int, ...]:
-        labels = to_numpy(self.labels).astype(np.int64)
-        return tuple(np.bincount(labels, minlength=self.n_classes).tolist())
+    def _given(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        weights = np.ones(self.n) if self.weights is None else to_numpy(self.weights)
+        logits, labels = to_numpy(self.logits), to_numpy(self.labels)
+        return logits.astype(np.float64), labels.astype(np.int64), weights.astype(np.float64)
 
 
 def check_usable_logits(logits: Any, zeros: bool = False) -> Array:
@@ -112,11 +108,9 @@ def check_usable_logits(logits: Any, zeros: bool = False) -> Array:
         return logits
     logits = check_logits(logits)
     xp = namespace(logits)
-    if isinstance(logits, np.ndarray) and logits.flags.c_contiguous:
-        flat = logits.reshape(-1)
-        with np.errstate(over="ignore"):
-            if flat @ flat <= 1e30:  # one fast product clears all usual logits
-                return logits
+    with np.errstate(over="ignore"):
+        if isinstance(logits, np.ndarray) and np.vdot(logits, logits) <= 1e30:
+            return logits  # one fast product clears all usual logits
     largest = float(to_numpy(xp.max(xp.abs(logits))))
     if largest > LARGEST_LOGIT:
         raise InputError(
@@ -135,17 +129,6 @@ def has_zeros(logits: Any) -> bool:
     if not xp.isdtype(logits.dtype, "real floating") or bool(xp.isfinite(xp.sum(logits))):
         return False
     return bool(xp.any(logits == -xp.inf))
-
-
-def mean_nll(log_proba: Array, labels: Array, weights: Array | None = None) -> float:
-    """Weighted mean of −log p_y."""
-    xp = namespace(log_proba)
-    picked = xp.take_along_axis(log_proba, xp.astype(labels, xp.int64)[:, None], axis=1)[:, 0]
-    picked = xp.astype(picked, xp.float64)
-    if weights is None:
-        return -float(xp.mean(picked))
-    weights = xp.astype(weights, xp.float64)
-    return -float(xp.sum(picked * weights) / xp.sum(weights))
 
 
 class Calibrator(BaseEstimator):
@@ -214,13 +197,12 @@ class Calibrator(BaseEstimator):
         if names is not None:
             self.class_names_ = names
         labels = _on_device_of(check_labels(y, n, k, name="y"), logits)
-        weights = None
         if sample_weight is not None:
-            weights = _on_device_of(check_weights(sample_weight, n), logits)
-        data = given = FitData(logits, labels, weights)
+            sample_weight = _on_device_of(check_weights(sample_weight, n), logits)
+        data = given = FitData(logits, labels, sample_weight)
         self.n_classes_, self.floor_ = k, 0.0
         if self.floors == "always" or (self.floors == "zeros" and has_zeros(logits)):
-            self.floor_ = fit_floor(logits, labels, weights)
+            self.floor_ = fit_floor(logits, labels, sample_weight)
         if self.floor_ > 0:  # in float64: folds must not depend on how float32 is rounded
             wide = namespace(logits).astype(logits, namespace(logits).float64)
             data = dataclasses.replace(given, logits=self._floored(wide))
@@ -232,7 +214,8 @@ class Calibrator(BaseEstimator):
                 "the logits lie in [0, 1] and their rows sum to 1: they look like probabilities; "
                 "if they are, pass their logarithms (on the command line: --probs NAME)",
             )
-        self._diagnose(**outcome, n=data.n, n_per_class=data.counts())
+        counts = np.bincount(to_numpy(labels), minlength=k)
+        self._diagnose(**outcome, n=n, n_per_class=tuple(counts.tolist()))
         return self
 
     def _diagnose(self, *, warnings: tuple[str, ...], **outcome: Any) -> None:
@@ -256,15 +239,13 @@ class Calibrator(BaseEstimator):
 
     def predict_log_proba(self, logits: Any) -> Array:
         """Calibrated log-probabilities, of the same kind, device and precision as `logits`."""
-        logits = self._checked(logits)
-        if self.floor_ == 0 and has_zeros(logits):
-            logits = finite(logits)
-        return self._calibrated(logits)
+        return self._calibrated(self._checked(logits))
 
     def _checked(self, logits: Any) -> Array:
-        """Finite logits (N, K) of as many classes or labels as were fitted."""
+        """Logits (N, K) of as many classes or labels as were fitted, finite or for a floor."""
         check_is_fitted(self, "n_classes_")
-        return self._shaped(check_usable_logits(logits, zeros=self.task != "multilabel"))
+        logits = self._shaped(check_usable_logits(logits, zeros=self.task != "multilabel"))
+        return finite(logits) if self.floor_ == 0 and has_zeros(logits) else logits
 
     def _shaped(self, logits: Array) -> Array:
         multilabel = self.task == "multilabel"
@@ -314,7 +295,9 @@ class Calibrator(BaseEstimator):
     def to_onnx(self, path: Any, *, dtype: str = "float32", compute: str = "float64") -> None:
         """Write this fitted map as an ONNX file, logits (N, K) to probabilities (N, K).
 
-        `dtype` is that of the file's input and output, `compute` of the arithmetic between.
+        dtype: of input and output, "float16" to "float64"; compute: the precision in between,
+        "float32" for runtimes without double arithmetic (the result then differs by up to 1e-5).
+        A binary calibrator takes two columns, as `predict_proba` returns them.
         """
         from focalcal.calibrators.to_onnx import export
 
@@ -354,11 +337,14 @@ def map_nll(log_proba: Callable[[Array], Array], data: FitData) -> float:
     """Mean NLL of a map on the fitting data, block by block."""
 
     def block(rows: slice) -> tuple[float, float]:
-        w = None if data.weights is None else data.weights[rows]
-        total = float(data.labels[rows].shape[0] if w is None else namespace(w).sum(w))
-        if total == 0:
-            return 0.0, 0.0
-        return total * mean_nll(log_proba(data.logits[rows]), data.labels[rows], w), total
+        log_p = log_proba(data.logits[rows])
+        xp = namespace(log_p)
+        own = xp.take_along_axis(log_p, data.labels[rows][:, None], axis=1)[:, 0]
+        loss = -xp.astype(own, xp.float64)
+        if data.weights is None:
+            return float(xp.sum(loss)), float(len(loss))
+        weights = xp.astype(data.weights[rows], xp.float64)
+        return float(xp.sum(weights * loss)), float(xp.sum(weights))
 
     loss, total = np.sum(map_rows(block, data.logits), axis=0)
     return float(loss / total)

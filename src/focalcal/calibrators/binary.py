@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from focalcal._arrays import Array, like
+from focalcal._arrays import Array, like, namespace
 from focalcal.calibrators._columns import Column, ColumnCalibrator, each, softplus
 from focalcal.calibrators._logistic import LogisticFit, common_slope, fit_logistic, slope_prior
 
@@ -167,7 +167,10 @@ class QuadraticScaling(_Logistic):
         return np.array([0.0, slope, offset]), np.array([by_slope * square, by_slope, by_offset])
 
     def _features(self, s: Array) -> list[Array]:
-        return [s * s, s]
+        xp = namespace(s)
+        farthest = float(xp.finfo(s.dtype).max) ** 0.5 / 2  # whose square is finite
+        near = xp.where((s > -farthest) & (s < farthest), s, farthest)
+        return [near * near, s]
 
 
 def separated_notes(columns: list[Column]) -> list[str]:

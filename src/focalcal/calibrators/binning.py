@@ -114,11 +114,7 @@ class HistogramBinning(_Steps):
     summary: ClassVar[str] = "share of ones in bins of each class's probability"
 
     def __init__(
-        self,
-        bins: int = 15,
-        scheme: str = "balanced",
-        mode: str = "ovr",
-        task: str = "auto",
+        self, bins: int = 15, scheme: str = "balanced", mode: str = "ovr", task: str = "auto"
     ) -> None:
         self.bins = bins
         self.scheme = scheme
@@ -179,43 +175,34 @@ class BayesianBinning(_Steps):
 
     def _fit_column(self, column: Column) -> tuple[np.ndarray, np.ndarray]:
         order = np.argsort(column.log_odds, kind="stable")
-        s = column.log_odds[order]
-        models, scores = _binnings(s, column.hits[order], column.weights[order])
+        s, weights = column.log_odds[order], column.weights[order]
+        totals, ones = np.cumsum(weights), np.cumsum(weights * column.hits[order])
+        n_samples = max(1.0, float(totals[-1]))  # weight 2 is two samples
+        root = n_samples ** (1 / 3)
+        sizes = range(max(1, int(root / 10)), int(np.ceil(min(n_samples, root * 10))) + 1)
+        found = (_ends(s, quantile_positions(totals, bins)) for bins in sizes)
+        binnings = list({ends.tobytes(): ends for ends in found}.values())  # ties make sizes equal
+        scores, values = zip(*(_binning(s, ends, totals, ones) for ends in binnings))
         share = np.exp(np.array(scores) - max(scores))
-        kept = [(m, a) for m, a in zip(models, share) if a >= OCCAM_WINDOW]
-        ends = np.unique(np.concatenate([ends for (ends, _), _ in kept]))
+        kept = [x for x in zip(share, binnings, values) if x[0] >= OCCAM_WINDOW]
+        ends = np.unique(np.concatenate([ends for _, ends, _ in kept]))
         last = np.append(ends, len(s))  # a piece lies in the bin of its last sample
-        values = sum(a * v[np.searchsorted(e, last, side="left")] for (e, v), a in kept)
-        return _steps(_middle(s, ends), values / sum(a for _, a in kept))
+        average = sum(a * v[np.searchsorted(e, last, side="left")] for a, e, v in kept)
+        return _steps(_middle(s, ends), average / sum(a for a, _, _ in kept))
 
 
-def _binnings(
-    s: np.ndarray, hits: np.ndarray, weights: np.ndarray
-) -> tuple[list[tuple[np.ndarray, np.ndarray]], list[float]]:
-    """Ends and values of the bins of every binning of sorted s, and the log-likelihood of each.
-
-    Ends are sample counts: a bin reaches from one to the next, and the last bin has none.
-    """
-    totals = np.concatenate([[0.0], np.cumsum(weights)])
-    n_samples = max(1.0, float(totals[-1]))  # weight 2 is two samples
-    root = n_samples ** (1 / 3)
-    ones = np.concatenate([[0.0], np.cumsum(weights * hits)])
-    models, scores, seen = [], [], set()
-    most = int(np.ceil(min(n_samples, root * 10)))
-    for bins in range(max(1, int(root / 10)), most + 1):
-        ends = _ends(s, quantile_positions(totals[1:], bins))
-        if ends.tobytes() in seen:  # ties make sizes coincide; a binning counts once
-            continue
-        seen.add(ends.tobytes())
-        cuts = np.concatenate([[0], ends, [len(s)]])
-        n, n1 = np.diff(totals[cuts]), np.diff(ones[cuts])
-        edges = np.concatenate([[0.0], expit(_middle(s, ends)), [1.0]])
-        middle = np.clip((edges[:-1] + edges[1:]) / 2, _SURE, 1 - _SURE)
-        strength = 2.0 / len(n)
-        alpha, beta = strength * middle, strength * (1 - middle)
-        scores.append(float(np.sum(betaln(n1 + alpha, n - n1 + beta) - betaln(alpha, beta))))
-        models.append((ends, (n1 + alpha) / (n + strength)))
-    return models, scores
+def _binning(
+    s: np.ndarray, ends: np.ndarray, totals: np.ndarray, ones: np.ndarray
+) -> tuple[float, np.ndarray]:
+    """Log-likelihood and values of a binning of sorted s, whose bins but the last end at `ends`."""
+    last = np.append(ends, len(s)) - 1
+    n, n1 = np.diff(totals[last], prepend=0.0), np.diff(ones[last], prepend=0.0)
+    edges = np.concatenate([[0.0], expit(_middle(s, ends)), [1.0]])
+    middle = np.clip((edges[:-1] + edges[1:]) / 2, _SURE, 1 - _SURE)
+    strength = 2.0 / len(n)
+    alpha, beta = strength * middle, strength * (1 - middle)
+    score = float(np.sum(betaln(n1 + alpha, n - n1 + beta) - betaln(alpha, beta)))
+    return score, (n1 + alpha) / (n + strength)
 
 
 def without_rounding(s: np.ndarray) -> np.ndarray:

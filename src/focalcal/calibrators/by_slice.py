@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import glob
 import math
 from pathlib import Path
 from typing import Any
@@ -79,11 +80,9 @@ def fit_by(logits: Any, y: Any, values: Any, *, folds: int = 5, seed: int = 0) -
     slices = {}
     if gain > error:
         one, own = _log_temperatures(z, y, index, enough)
-        slices = {
-            str(name): _with_temperature(common, math.exp(t))
-            for name, t in zip(names, own.tolist())
-            if t != one
-        }
+        for name, t in zip(names[own != one].tolist(), own[own != one].tolist()):
+            slices[name] = copy.deepcopy(common)
+            slices[name].temperature_ = math.exp(t)
     return SliceFit(common, slices, gain, error)
 
 
@@ -117,37 +116,30 @@ def _losses(z: np.ndarray, y: np.ndarray, log_temperature: np.ndarray) -> np.nda
     return -log_softmax(z / np.exp(log_temperature)[:, None])[np.arange(len(y)), y]
 
 
-def _with_temperature(common: TemperatureScaling, t: float) -> TemperatureScaling:
-    made = copy.deepcopy(common)
-    made.temperature_ = t
-    return made
-
-
 def save_slices(found: SliceFit, path: Path, column: str) -> list[Path]:
     """Write the common calibrator and those of the slices; remove files of earlier slices."""
-    for old in _files(path, column):
+    for old in _files(path, column).values():
         old.unlink()
-    found.common.save(path)
-    written = [path]
+    written = {path: found.common}
     for value, calibrator in found.slices.items():
-        written.append(path.with_name(f"{_stem(path, column)}{quote(value, safe=' ')}.json"))
-        calibrator.save(written[-1])
-    return written
+        written[path.with_name(f"{_stem(path, column)}{quote(value, safe=' ')}.json")] = calibrator
+    for file, calibrator in written.items():
+        calibrator.save(file)
+    return list(written)
 
 
 def load_slices(path: Path, column: str) -> dict[str, Calibrator]:
     """The calibrators of the slices of a column, by value, beside the common file, if any."""
     from focalcal.calibrators import load
 
-    start = len(_stem(path, column))
-    return {unquote(file.stem[start:]): load(file) for file in _files(path, column)}
+    return {value: load(file) for value, file in _files(path, column).items()}
 
 
 def _stem(path: Path, column: str) -> str:
     return f"{path.stem}.{quote(column, safe=' ')}="
 
 
-def _files(path: Path, column: str) -> list[Path]:
+def _files(path: Path, column: str) -> dict[str, Path]:
     start = _stem(path, column)
-    files = path.parent.iterdir() if path.parent.is_dir() else ()
-    return sorted(f for f in files if f.name.startswith(start) and f.suffix == ".json")
+    files = sorted(path.parent.glob(f"{glob.escape(start)}*.json"))
+    return {unquote(file.stem.removeprefix(start)): file for file in files}

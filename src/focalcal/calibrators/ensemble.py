@@ -51,13 +51,11 @@ class EnsembleTemperatureScaling(Calibrator):
 
     def _fit(self, data: FitData) -> dict[str, Any]:
         plain = fit_inverse_temperature(data.logits, data.labels, data.weights)
-        self.temperature_ = 1.0 / plain.beta if plain.beta > 0 else math.inf
+        self.temperature_ = plain.temperature
         logits, labels, weights = data.numpy()
-        own = labels[:, None]
-        parts = [
-            np.take_along_axis(log_p, own, axis=1)[:, 0]
-            for log_p in (log_softmax(scaled(logits, self.temperature_)), log_softmax(logits))
-        ]
+        own = np.arange(data.n), labels
+        maps = log_softmax(scaled(logits, self.temperature_)), log_softmax(logits)
+        parts = [log_p[own] for log_p in maps]
         log_p = np.stack([*parts, np.full(data.n, -math.log(data.n_classes))], axis=1)
         found = mixture_weights(log_p, weights)
         self.weights_ = found.x / found.x.sum()
@@ -99,13 +97,8 @@ def mixture_weights(log_p: np.ndarray, weights: np.ndarray) -> scipy.optimize.Op
         value = -float(share @ (np.log(mixed) + shift)) + float(w.sum())
         return value, 1.0 - p.T @ (share / mixed)
 
-    start = np.array([1.0 - 2e-3, 1e-3, 1e-3])
     options = {"maxiter": 500, "ftol": 1e-15, "gtol": 1e-9}
+    bounds = [(_SMALLEST, 1.0)] * 3
     return scipy.optimize.minimize(
-        objective,
-        start,
-        jac=True,
-        method="L-BFGS-B",
-        bounds=[(_SMALLEST, 1.0)] * 3,
-        options=options,
+        objective, [1 - 2e-3, 1e-3, 1e-3], jac=True, bounds=bounds, options=options
     )

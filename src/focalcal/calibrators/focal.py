@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 
 from focalcal._arrays import Array
 from focalcal._checks import check_gamma
-from focalcal.calibrators._focal_nll import NllScores, focal_sums, gradient_search
-from focalcal.calibrators._newton import fit_inverse_temperature
+from focalcal.calibrators._focal_nll import gradient_search
+from focalcal.calibrators._newton import Optimum
 from focalcal.calibrators.base import Calibrator, FitData, map_nll, softmax_nll
-from focalcal.calibrators.grid import Best, TopScores, grid_search, line_search
-from focalcal.calibrators.sums import SampledData, sums_grid, sums_temperature
-from focalcal.calibrators.temperature import (
-    check_objective,
-    check_temperature,
-    check_temperatures,
-    nll_outcome,
-    scaled,
-)
+from focalcal.calibrators.sums import best_temperature
+from focalcal.calibrators.temperature import SearchedScaling, scaled
 from focalcal.errors import InputError
 from focalcal.maps import focal_log_map
 
@@ -72,7 +64,7 @@ class FocalCalibration(Calibrator):
         return focal_log_map(logits, self.gamma)
 
 
-class FocalTemperatureScaling(Calibrator):
+class FocalTemperatureScaling(SearchedScaling):
     """p = Ψ^γ(softmax(z / T)), γ and T fitted together.
 
     objective: "nll", "ece" (equal-width bins) or "adaptive_ece" (equal-mass bins); search:
@@ -99,8 +91,8 @@ class FocalTemperatureScaling(Calibrator):
 
     method: ClassVar[str] = "focal-temperature"
     summary: ClassVar[str] = "the focal map after a temperature, γ and T fitted together"
-    preserves_accuracy: ClassVar[bool] = True
     state: ClassVar[dict[str, str | None]] = {"gamma_": "", "temperature_": ""}
+    grid: ClassVar[tuple[float, ...]] = TEMPERATURES
 
     def __init__(
         self,
@@ -121,7 +113,7 @@ class FocalTemperatureScaling(Calibrator):
         self.task = task
 
     def _check_params(self) -> None:
-        check_objective(self.objective)
+        super()._check_params()
         if self.search is not None and self.search not in SEARCHES:
             raise InputError(f"expected search in {SEARCHES} or None, got {self.search!r}")
         if self.search == "gradient" and self.objective != "nll":
@@ -129,8 +121,6 @@ class FocalTemperatureScaling(Calibrator):
                 f"expected objective 'nll' for the gradient search, got {self.objective!r}; "
                 "calibration errors have no gradient, use search='grid' or 'line'"
             )
-        check_temperatures(self.temperatures, TEMPERATURES)
-        self._gammas()
         low, high = (check_gamma(g) for g in self.gamma_range)
         if not low < high:
             raise InputError(f"expected an increasing gamma_range, got {self.gamma_range}")
@@ -143,51 +133,17 @@ class FocalTemperatureScaling(Calibrator):
 
     def _check_state(self) -> None:
         check_gamma(self.gamma_)
-        check_temperature(self.temperature_)
-
-    def _fit(self, data: FitData) -> dict[str, Any]:
-        search = self._search()
-        if search == "gradient":
-            plain = fit_inverse_temperature(data.logits, data.labels, data.weights)
-            best = gradient_search(data, plain, self.gamma_range)
-            self.gamma_, self.temperature_ = best.gamma, best.temperature
-            return nll_outcome(best)
-        if self.objective == "nll":
-            scores: TopScores = NllScores(data)
-        else:
-            scores = TopScores(data, self.objective, self.bins)
-        grid = self._grid()
-        find = grid_search if search == "grid" else line_search
-        outcome = self._keep(find(scores, **grid), grid)
-        return outcome if self.objective == "nll" else outcome | scores.measured(self._log_proba)
+        super()._check_state()
 
     def _search(self) -> str:
-        return self.search or ("gradient" if self.objective == "nll" else "grid")
+        return self.search or super()._search()
 
-    def _grid(self) -> dict[str, np.ndarray]:
-        temperatures = check_temperatures(self.temperatures, TEMPERATURES)
-        return {"gammas": self._gammas(), "temperatures": temperatures}
+    def _best(self, data: FitData) -> tuple[Optimum, dict[str, Any]]:
+        plain, first = best_temperature(data)
+        return gradient_search(data, plain, self.gamma_range), first
 
-    def _keep(self, best: Best, grid: dict[str, np.ndarray]) -> dict[str, Any]:
-        self.gamma_, self.temperature_ = best.gamma, best.temperature
-        return best.outcome(self.objective, **grid)
-
-    def _fit_sums(self, data: SampledData) -> dict[str, Any]:
-        search = self._search()
-        if search == "gradient":
-            plain, first = sums_temperature(data)
-            total = partial(data.total, focal_sums, weights=None)
-            best = gradient_search(data, plain, self.gamma_range, total)
-            self.gamma_, self.temperature_ = best.gamma, best.temperature
-            return nll_outcome(best) | first
-        if search == "line" or self.objective == "nll":
-            raise InputError(
-                "expected the search 'grid' by ECE, or 'gradient' by NLL, for a fit at scale, got "
-                f"search={self.search!r}, objective={self.objective!r}"
-            )
-        grid = self._grid()
-        found, first = sums_grid(data, self.objective, self.bins, **grid)
-        return self._keep(found, grid) | first
+    def _keep(self, gamma: float, temperature: float) -> None:
+        self.gamma_, self.temperature_ = gamma, temperature
 
     def _log_proba(self, logits: Array) -> Array:
         return focal_log_map(scaled(logits, self.temperature_), self.gamma_)

@@ -9,7 +9,13 @@ import numpy as np
 
 from focalcal._arrays import Array, like, logsumexp, namespace
 from focalcal.calibrators._columns import replace_top, top_log_odds
-from focalcal.calibrators._focal_affine import GAMMA_BOUNDS, FocalAffine, gamma_of, scale_of
+from focalcal.calibrators._focal_affine import (
+    GAMMA_BOUNDS,
+    FocalAffine,
+    gamma_of,
+    groups,
+    weight_of,
+)
 from focalcal.calibrators._folds import fold_shares
 from focalcal.calibrators._newton import fit_inverse_temperature
 from focalcal.calibrators._piecewise import pack, piecewise
@@ -84,28 +90,20 @@ class FocalStructuredScaling(Calibrator):
             full = bool(self.matrix)
         dtype = np.float32 if n * k > FAST else np.float64
         x, mean = features(logits)
-        model = FocalAffine((beta * x).astype(dtype), beta * mean, labels, weights, full)
+        model = FocalAffine((beta * x).astype(dtype), beta * mean, labels, weights)
         log_scale = -math.log(beta) if beta > 0 else 0.0
         shares = fold_shares(logits, labels, weights, FOLDS)
-        found = ShrunkenFit(model, log_scale, shares).fit()
-        self._keep(found, beta)
+        found = ShrunkenFit(model, full, log_scale, shares).fit()
+        theta, (_, biases, extras, _) = found.theta, groups(k)
+        self.gamma_, self.weight_ = gamma_of(theta[1])[0], beta * weight_of(theta, k)
+        self.bias_, self.mean_weight_ = theta[biases].copy(), beta * theta[extras]
         curve = identity_curve()
         if weights.sum() >= FEW:
-            left = found.held_out
-            hits = expected_hits(left.log_p, labels[left.rows])
-            c = top_log_odds(left.log_p.astype(np.float64))[:, 0]
-            curve = fit_top_label(c, hits, weights[left.rows] * left.shares)
+            hits = expected_hits(found.log_p, labels[found.rows])
+            c = top_log_odds(found.log_p.astype(np.float64))[:, 0]
+            curve = fit_top_label(c, hits, weights[found.rows] * found.shares)
         self.edges_, self.pieces_ = pack(*([part] for part in curve))
         return self._outcome(found, plain.kind)
-
-    def _keep(self, found: Shrunken, beta: float) -> None:
-        theta, layout = found.theta, found.layout
-        delta, bias, extra = (theta[g] for g in layout.groups[:3])
-        scale = beta * scale_of(theta[0]) * (1 + delta)
-        matrix = layout.matrix(theta) if found.strength.matrix else None
-        self.gamma_ = gamma_of(theta[1])[0]
-        self.weight_ = scale if matrix is None else np.diag(scale) + beta * matrix.T
-        self.bias_, self.mean_weight_ = bias.copy(), beta * extra
 
     def _outcome(self, found: Shrunken, kind: str) -> dict[str, Any]:
         notes = degenerate_notes(kind, 1.0) if kind != "separable" else []

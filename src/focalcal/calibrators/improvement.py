@@ -50,11 +50,9 @@ def improvement(
     z = two_columns(to_numpy(check_usable_logits(logits, zeros=True)).astype(np.float64))
     labels = to_numpy(check_labels(y, *z.shape, name="y")).astype(np.int64)
     data = FitData(z, labels, np.ones(len(z)))
-    parts = list(held_out([Identity(), calibrator], data, folds))
-    rows = np.concatenate([part[0] for part in parts])
-    sizes = np.concatenate([part[1] for part in parts])
-    before, after = (np.concatenate(found) for found in zip(*(part[2] for part in parts)))
-    found = loss_split(labels[rows], before, after, sizes)
+    held = held_out([Identity(), calibrator], data, folds)
+    before, after = held.log_p
+    found = loss_split(held.labels, before, after, held.sizes)
     return found if np.ndim(logits) == 2 and np.shape(logits)[1] > 1 else counted_once(found)
 
 

@@ -3,8 +3,8 @@
 An `OnnxArray` answers NumPy's protocols: a ufunc or function of it adds nodes to a graph. Beside
 its name in the graph it carries the value for one example batch, from which shapes and dtypes come.
 Constants are NumPy arrays, so arithmetic among them never reaches the graph. Python branches on
-traced values are errors: use `where`. The tables hold what the calibrators use; a further function
-is one entry.
+traced values are errors: use `where`. RULES holds what the calibrators use; a further function is
+one entry.
 """
 
 from __future__ import annotations
@@ -30,9 +30,6 @@ class Graph:
         self.initializers: list[TensorProto] = []
         self._constants: dict[tuple[Any, ...], str] = {}
 
-    def input(self, name: str, value: np.ndarray) -> OnnxArray:
-        return OnnxArray(value, name, self)
-
     def emit(self, op: str, inputs: list[str], **attributes: Any) -> str:
         name = f"t{len(self.nodes)}"
         self.nodes.append(helper.make_node(op, inputs, [name], **attributes))
@@ -41,17 +38,15 @@ class Graph:
     def name(self, x: Any, dtype: Any = None) -> str:
         """The graph name of an array, a constant if it is not traced, cast to `dtype` if given."""
         if not isinstance(x, OnnxArray):
-            return self._constant(np.asarray(x, dtype))
+            value = np.asarray(x, dtype)
+            key = (value.dtype.str, value.shape, value.tobytes())
+            if key not in self._constants:
+                self._constants[key] = f"c{len(self._constants)}"
+                self.initializers.append(numpy_helper.from_array(value, self._constants[key]))
+            return self._constants[key]
         if dtype is None or x.dtype == dtype:
             return x.name
         return self.emit("Cast", [x.name], to=helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
-
-    def _constant(self, value: np.ndarray) -> str:
-        key = (value.dtype.str, value.shape, value.tobytes())
-        if key not in self._constants:
-            self._constants[key] = f"c{len(self._constants)}"
-            self.initializers.append(numpy_helper.from_array(value, self._constants[key]))
-        return self._constants[key]
 
 
 class OnnxArray(NDArrayOperatorsMixin):
@@ -72,14 +67,15 @@ class OnnxArray(NDArrayOperatorsMixin):
     device = "cpu"
 
     def __array_ufunc__(self, ufunc: Any, method: str, *values: Any, **options: Any) -> OnnxArray:
-        if ufunc in COMPOSED:
-            return COMPOSED[ufunc](*values)
+        rule = _rule(ufunc)
+        if not isinstance(rule, str):
+            return rule(*values)
         dtype = np.result_type(*map(_value, values))
         result = ufunc(*[np.asarray(_value(v), dtype) for v in values])
-        return record(_known(UFUNCS, ufunc), result, values, dtype)
+        return record(rule, result, values, dtype)
 
     def __array_function__(self, function: Any, types: Any, args: Any, options: Any) -> OnnxArray:
-        return _known(FUNCTIONS, function)(*args, **options)
+        return _rule(function)(*args, **options)
 
     def _refuse(self, *_: Any, **__: Any) -> Any:
         raise FocalcalError(
@@ -94,14 +90,14 @@ class OnnxArray(NDArrayOperatorsMixin):
         x, axis = self, 0
         for k in key if isinstance(key, tuple) else (key,):
             if k is None:
-                x = _expand_dims(x, axis)
+                x = np.expand_dims(x, axis)
             elif isinstance(k, (int, np.integer)):
                 x = record("Gather", np.take(x.value, k, axis), [x, np.int64(k)], axis=axis)
                 continue
             elif isinstance(k, slice) and k.step is None:
                 if k != slice(None):
                     end = np.iinfo(np.int64).max if k.stop is None else k.stop
-                    ends = [np.array([v], np.int64) for v in (k.start or 0, end, axis)]
+                    ends = map(_ints, (k.start or 0, end, axis))
                     x = record("Slice", x.value[(slice(None),) * axis + (k,)], [x, *ends])
             else:
                 raise FocalcalError(
@@ -122,14 +118,14 @@ def _value(x: Any) -> Any:
     return x.value if isinstance(x, OnnxArray) else x
 
 
-def _known(table: dict[Any, Any], function: Any) -> Any:
-    if function not in table:
+def _ints(values: Any) -> np.ndarray:
+    return np.atleast_1d(np.asarray(values, np.int64))
+
+
+def _rule(function: Any) -> Any:
+    if function not in RULES:
         raise FocalcalError(f"expected a function that ONNX export knows, got {function.__name__}")
-    return table[function]
-
-
-def _isfinite(x: OnnxArray) -> OnnxArray:
-    return ~(np.isnan(x) | np.isinf(x))
+    return RULES[function]
 
 
 def _log1p(x: OnnxArray) -> OnnxArray:
@@ -159,16 +155,11 @@ def _where(condition: Any, x: Any, y: Any) -> OnnxArray:
 
 def _reduction(function: Any, op: str) -> Any:
     def reduced(x: OnnxArray, axis: Any = None, *, keepdims: bool = False) -> OnnxArray:
-        axes = np.array(range(x.ndim) if axis is None else np.atleast_1d(axis), np.int64)
+        axes = _ints(range(x.ndim) if axis is None else axis)
         result = function(x.value, axis=axis, keepdims=keepdims)
-        return record(op, result, [x, axes], keepdims=int(keepdims))
+        return record(op, result, [x, axes], keepdims=keepdims)
 
     return reduced
-
-
-def _argmax(x: OnnxArray, axis: int, *, keepdims: bool = False) -> OnnxArray:
-    result = np.argmax(x.value, axis=axis, keepdims=keepdims)
-    return record("ArgMax", result, [x], axis=axis, keepdims=int(keepdims))
 
 
 def _astype(x: OnnxArray, dtype: Any, **_: Any) -> OnnxArray:
@@ -178,32 +169,15 @@ def _astype(x: OnnxArray, dtype: Any, **_: Any) -> OnnxArray:
     return OnnxArray(x.value.astype(dtype), x.graph.name(x, dtype), x.graph)
 
 
-def _expand_dims(x: OnnxArray, axis: int) -> OnnxArray:
-    return record("Unsqueeze", np.expand_dims(x.value, axis), [x, np.array([axis], np.int64)])
-
-
-def _squeeze(x: OnnxArray, axis: int) -> OnnxArray:
-    return record("Squeeze", np.squeeze(x.value, axis), [x, np.array([axis], np.int64)])
-
-
 def _reshape(x: OnnxArray, shape: tuple[int, ...]) -> OnnxArray:
     """A first size that is given as a number is the batch's, which only the run will know."""
     graph_shape = shape if -1 in shape else (-1, *shape[1:])
-    return record("Reshape", np.reshape(x.value, shape), [x, np.array(graph_shape, np.int64)])
+    return record("Reshape", np.reshape(x.value, shape), [x, _ints(graph_shape)])
 
 
 def _concat(arrays: Any, axis: int = 0) -> OnnxArray:
     values = [_value(x) for x in arrays]
     return record("Concat", np.concat(values, axis), arrays, np.result_type(*values), axis=axis)
-
-
-def _stack(arrays: Any, axis: int = 0) -> OnnxArray:
-    return np.concat([np.expand_dims(x, axis) for x in arrays], axis=axis)
-
-
-def _take_along_axis(x: Any, indices: Any, axis: int = -1) -> OnnxArray:
-    result = np.take_along_axis(_value(x), _value(indices), axis)
-    return record("GatherElements", result, [x, indices], axis=axis)
 
 
 def _full_like(x: OnnxArray, value: Any, dtype: Any = None) -> OnnxArray:
@@ -213,7 +187,7 @@ def _full_like(x: OnnxArray, value: Any, dtype: Any = None) -> OnnxArray:
     return record("Expand", result, [np.asarray(value, result.dtype), shape])
 
 
-UFUNCS = {
+RULES = {
     np.add: "Add",
     np.subtract: "Sub",
     np.multiply: "Mul",
@@ -235,27 +209,33 @@ UFUNCS = {
     np.log: "Log",
     np.isnan: "IsNaN",
     np.isinf: "IsInf",
-}
-COMPOSED = {
-    np.isfinite: _isfinite,
+    np.isfinite: lambda x: ~(np.isnan(x) | np.isinf(x)),
     np.log1p: _log1p,
     np.expm1: _expm1,
     np.logaddexp: _logaddexp,
-}
-FUNCTIONS = {
     np.sum: _reduction(np.sum, "ReduceSum"),
     np.mean: _reduction(np.mean, "ReduceMean"),
     np.max: _reduction(np.max, "ReduceMax"),
-    np.argmax: _argmax,
+    np.argmax: lambda x, axis, keepdims=False: record(
+        "ArgMax", np.argmax(x.value, axis, keepdims=keepdims), [x], axis=axis, keepdims=keepdims
+    ),
     np.astype: _astype,
     np.where: _where,
-    np.expand_dims: _expand_dims,
-    np.squeeze: _squeeze,
+    np.expand_dims: lambda x, axis: record(
+        "Unsqueeze", np.expand_dims(x.value, axis), [x, _ints(axis)]
+    ),
+    np.squeeze: lambda x, axis: record("Squeeze", np.squeeze(x.value, axis), [x, _ints(axis)]),
     np.reshape: _reshape,
     np.concat: _concat,
-    np.stack: _stack,
-    np.take_along_axis: _take_along_axis,
+    np.stack: lambda arrays, axis=0: np.concat([np.expand_dims(x, axis) for x in arrays], axis),
+    np.take_along_axis: lambda x, indices, axis=-1: record(
+        "GatherElements",
+        np.take_along_axis(_value(x), _value(indices), axis),
+        [x, indices],
+        axis=axis,
+    ),
     np.zeros_like: lambda x, **options: _full_like(x, 0, **options),
     np.ones_like: lambda x, **options: _full_like(x, 1, **options),
     np.full_like: _full_like,
 }
+"""The ONNX operation of a NumPy function, or the function that records it."""

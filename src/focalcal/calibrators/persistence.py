@@ -12,7 +12,7 @@ import math
 import reprlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
@@ -30,25 +30,12 @@ _FIELDS = ("format", "version", "method", "params", "n_classes", "state", "diagn
 _OPTIONAL = ("class_names", "decision")
 """Fields that a file may have: the names of the classes, the threshold of `focalcal decide`."""
 _INFINITIES = {"inf": math.inf, "-inf": -math.inf}  # JSON has no infinity; T = ∞ is a valid fit
-_DIAGNOSTICS = {
-    "objective": (str,),
-    "before": (int, float),
-    "after": (int, float),
-    "iterations": (int,),
-    "converged": (bool,),
-    "at_edge": (bool,),
-    "n": (int,),
-}
 
 
 def to_dict(calibrator: Calibrator) -> dict[str, Any]:
     """The JSON document of a fitted calibrator."""
     check_is_fitted(calibrator, "n_classes_")
-    if calibrator.task == "multilabel":
-        state: dict[str, Any] = {"labels_": [to_dict(c) for c in calibrator.labels_]}
-    else:
-        names = (*calibrator.state, *(["floor_"] if calibrator.floor_ > 0 else []))
-        state = {name: _encode(getattr(calibrator, name), name) for name in names}
+    names = (*_fitted_names(calibrator), *(["floor_"] if calibrator.floor_ > 0 else []))
     params = calibrator.get_params(deep=False)
     document = {
         "format": FORMAT,
@@ -56,14 +43,17 @@ def to_dict(calibrator: Calibrator) -> dict[str, Any]:
         "method": calibrator.method,
         "params": {name: _encode(value, name) for name, value in params.items()},
         "n_classes": calibrator.n_classes_,
-        "state": state,
+        "state": {name: _encode(getattr(calibrator, name), name) for name in names},
         "diagnostics": _encode(dataclasses.asdict(calibrator.diagnostics_), "diagnostics"),
     }
-    if getattr(calibrator, "class_names_", None) is not None:
-        document["class_names"] = list(calibrator.class_names_)
-    if getattr(calibrator, "decision_", None) is not None:
-        document["decision"] = _encode(calibrator.decision_, "decision")
+    for name in _OPTIONAL:
+        if getattr(calibrator, f"{name}_", None) is not None:
+            document[name] = _encode(getattr(calibrator, f"{name}_"), name)
     return document
+
+
+def _fitted_names(calibrator: Calibrator) -> tuple[str, ...]:
+    return ("labels_",) if calibrator.task == "multilabel" else tuple(calibrator.state)
 
 
 def from_dict(document: Any, methods: Mapping[str, type[Calibrator]]) -> Calibrator:
@@ -96,13 +86,12 @@ def from_dict(document: Any, methods: Mapping[str, type[Calibrator]]) -> Calibra
         at = decision.get("threshold") if isinstance(decision, dict) else None
         _expect(type(at) in (int, float) and 0 <= at <= 1, "decision.threshold in [0, 1]", at)
     _expect(isinstance(state, dict), "state as an object", state)
-    if task != "multilabel":
-        state = kind._upgraded(state)
-    names = ("labels_",) if task == "multilabel" else calibrator.state
-    _expect_fields(state, names, "state", optional=("floor_",))  # not written where there is none
-    for name, value in state.items():
-        setattr(calibrator, name, _decode(value, methods))
+    state = state if task == "multilabel" else kind._upgraded(state)
+    # A floor is not written where there is none.
+    _expect_fields(state, _fitted_names(calibrator), "state", optional=("floor_",))
     try:
+        for name, value in state.items():
+            setattr(calibrator, name, _decode(value, methods))
         calibrator._check_params()
         _check_fitted(calibrator)
     except FileFormatError:
@@ -121,15 +110,11 @@ def save(calibrator: Calibrator, path: Any) -> None:
 
 def load(path: Any, methods: Mapping[str, type[Calibrator]]) -> Calibrator:
     """Read what `save` wrote."""
+    hooks = {"parse_constant": _finite, "parse_float": _finite, "object_pairs_hook": _once}
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        return from_dict(json.loads(Path(path).read_text(encoding="utf-8"), **hooks), methods)
     except (FileNotFoundError, IsADirectoryError, UnicodeDecodeError) as error:
         raise FileFormatError(f"expected a calibrator file at {path}: {error}") from error
-    try:
-        return from_dict(
-            json.loads(text, parse_constant=_finite, parse_float=_finite, object_pairs_hook=_once),
-            methods,
-        )
     except FileFormatError as error:
         raise FileFormatError(f"{path}: {error}") from error
     # JSONDecodeError is a ValueError; 10^400 as an integer overflows when it becomes a float.
@@ -143,12 +128,10 @@ def _encode(value: Any, name: str) -> Any:
         return to_dict(value)
     if isinstance(value, Mapping):
         return {str(key): _encode(item, f"{name}.{key}") for key, item in value.items()}
-    if isinstance(value, np.ndarray):
-        return _encode(value.tolist(), name)
+    if isinstance(value, (np.ndarray, np.generic)):
+        value = value.tolist()
     if isinstance(value, (list, tuple, range)):
         return [_encode(item, name) for item in value]
-    if isinstance(value, np.generic):
-        value = value.item()
     if isinstance(value, float) and not math.isfinite(value):
         if math.isnan(value):
             raise InputError(f"expected finite values to save, got NaN in {name}; fit again")
@@ -171,21 +154,21 @@ def _decode(value: Any, methods: Mapping[str, type[Calibrator]], arrays: bool = 
     items = [_decode(item, methods, arrays) for item in value]
     if not arrays or (items and all(isinstance(v, (str, dict, Calibrator)) for v in items)):
         return items
-    try:
-        found = np.asarray(items)
-    except ValueError as error:
-        raise FileFormatError(f"expected a rectangular array: {error}") from error
+    found = np.asarray(items)
     _expect(found.dtype.kind in "fiu", "numbers in an array", value)
     return found.astype(np.float64)
 
 
 def _diagnostics(value: Any) -> Diagnostics:
-    _expect_fields(value, (*_DIAGNOSTICS, "n_per_class", "warnings"), "diagnostics")
+    kinds = get_type_hints(Diagnostics)
+    _expect_fields(value, tuple(kinds), "diagnostics")
     found = _decode(value, {}, arrays=False)
-    for name, kinds in _DIAGNOSTICS.items():
-        _expect(type(found[name]) in kinds, f"diagnostics.{name} as {kinds[-1]}", found[name])
-    found["n_per_class"] = _all(int, found["n_per_class"], "diagnostics.n_per_class")
-    found["warnings"] = _all(str, found["warnings"], "diagnostics.warnings")
+    for name, kind in kinds.items():
+        if name in ("n_per_class", "warnings"):
+            found[name] = _all(get_args(kind)[0], found[name], f"diagnostics.{name}")
+        else:
+            allowed = (int, float) if kind is float else (kind,)
+            _expect(type(found[name]) in allowed, f"diagnostics.{name} as {kind}", found[name])
     return Diagnostics(**found)
 
 

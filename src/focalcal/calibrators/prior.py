@@ -73,7 +73,7 @@ class PriorCorrection(Calibrator):
         check_is_fitted(calibrator, "n_classes_")
         if calibrator.task == "multilabel" or self.task == "multilabel":
             raise InputError("expected a calibrator of one problem, got a multi-label one")
-        self.n_classes_ = calibrator.n_classes_
+        self.n_classes_, self.floor_ = calibrator.n_classes_, 0.0
         self._correct(calibrator, np.array(calibrator.diagnostics_.n_per_class, dtype=float))
         self.diagnostics_ = calibrator.diagnostics_
         return self
@@ -88,7 +88,7 @@ class PriorCorrection(Calibrator):
             for j, one in enumerate(self.labels_):
                 one.adapt(self._checked(logits)[:, j])
             return self
-        log_proba = self.calibrator_.predict_log_proba(logits)
+        log_proba = self.calibrator_.predict_log_proba(self._floored(self._checked(logits)))
         proba = to_numpy(namespace(log_proba).exp(log_proba)).astype(np.float64)
         self.target_prior_, converged = estimate_prior(proba, self.train_prior_)
         if not converged:
@@ -140,7 +140,7 @@ class PriorCorrection(Calibrator):
         self.calibrator_ = calibrator
 
     def _log_proba(self, logits: Array) -> Array:
-        log_proba = self.calibrator_._log_proba(logits)
+        log_proba = self.calibrator_._calibrated(logits)
         xp = namespace(log_proba)
         target, train = like(self.target_prior_, log_proba), like(self.train_prior_, log_proba)
         return log_softmax(log_proba + (xp.log(target) - xp.log(train)))

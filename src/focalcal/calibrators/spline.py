@@ -18,15 +18,6 @@ from focalcal.errors import InputError
 DEGREE = 3
 
 
-@dataclasses.dataclass(frozen=True)
-class _Curve:
-    """One column's curve, as `piecewise` takes it, and how its fit went."""
-
-    edges: np.ndarray
-    pieces: np.ndarray
-    fit: LogisticFit
-
-
 class SplineCalibration(PiecewiseCalibrator):
     """logit p = f(s), f an increasing cubic spline of the log-odds s with linear tails.
 
@@ -73,22 +64,25 @@ class SplineCalibration(PiecewiseCalibrator):
 
     def _fit_columns(self, columns: list[Column]) -> dict[str, Any]:
         slope = common_slope(columns)
-        curves = each(lambda column: self._fit_column(column, slope), columns)
-        self.edges_, self.pieces_ = pack([c.edges for c in curves], [c.pieces for c in curves])
-        return outcome([c.fit for c in curves], columns, separated_notes(columns))
+        edges, pieces, fits = zip(*each(lambda c: self._fit_column(c, slope), columns))
+        self.edges_, self.pieces_ = pack(edges, pieces)
+        return outcome(fits, columns, separated_notes(columns))
 
-    def _fit_column(self, column: Column, common: float) -> _Curve:
+    def _fit_column(
+        self, column: Column, common: float
+    ) -> tuple[np.ndarray, np.ndarray, LogisticFit]:
+        """Edges and pieces of one column's curve, as `piecewise` takes them, and its fit."""
         line = _fit_line(column, common)
         slope, intercept = line.coefficients
         knots = _apart(_knots(column, self.n_knots), slope, intercept)
         if slope == 0 or len(knots) < 2:
-            return _Curve(np.zeros(0), np.array([[0.0, intercept, slope, 0.0, 0.0]]), line)
+            return np.zeros(0), np.array([[0.0, intercept, slope, 0.0, 0.0]]), line
         x = slope * column.log_odds + intercept
         beta, fit = _fit_spline(x, column, slope * knots + intercept, float(self.shrinkage))
         fit = dataclasses.replace(fit, converged=fit.converged and line.converged)
         # The same coefficients on the knots of s: B-splines follow an affine map of their knots.
         curve = PPoly.from_spline(BSpline(_padded(knots), beta, DEGREE))
-        return _Curve(*cubic_pieces(curve), fit)
+        return *cubic_pieces(curve), fit
 
 
 def _fit_line(column: Column, common: float) -> LogisticFit:

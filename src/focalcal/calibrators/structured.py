@@ -9,17 +9,11 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from focalcal._arrays import Array, log_softmax
-from focalcal.calibrators._newton import Optimum, fit_inverse_temperature
-from focalcal.calibrators._softmax_fit import (
-    AffineFit,
-    Penalty,
-    fit_affine,
-    fit_affine_sums,
-    gradient_sums,
-)
-from focalcal.calibrators.affine import affine_outcome, apply_affine, check_penalty
-from focalcal.calibrators.base import Calibrator, FitData
-from focalcal.calibrators.sums import SampledData, sums_temperature
+from focalcal.calibrators._focal_affine import FocalAffine
+from focalcal.calibrators._softmax_fit import Penalty, fit_affine
+from focalcal.calibrators.affine import AffineScaling, affine_outcome
+from focalcal.calibrators.base import FitData
+from focalcal.calibrators.sums import SampledData, best_temperature
 from focalcal.calibrators.temperature import check_temperature, degenerate_notes, scaled
 
 DIAGONAL_SD = 1 / math.sqrt(2)
@@ -39,7 +33,7 @@ def prior_penalty(n: float, k: int, strength: float, full: bool) -> Penalty:
     return Penalty(strength * k / (n * DIAGONAL_SD**2), strength / (n * BIAS_SD**2), off)
 
 
-class _StructuredScaling(Calibrator):
+class _StructuredScaling(AffineScaling):
     """softmax(W log softmax(z/T) + b): T first, then the shrunken deviations of W from I."""
 
     state: ClassVar[dict[str, str | None]] = {"temperature_": "", "weight_": "KK", "bias_": "K"}
@@ -49,63 +43,44 @@ class _StructuredScaling(Calibrator):
         self.strength = strength
         self.task = task
 
-    def _check_params(self) -> None:
-        check_penalty(self.get_params())
-
     def _check_state(self) -> None:
         check_temperature(self.temperature_)
 
+    def _features(self, logits: Array) -> Array:
+        return log_softmax(scaled(logits, self.temperature_))
+
     def _fit(self, data: FitData) -> dict[str, Any]:
+        plain, first = best_temperature(data)
+        self.temperature_ = plain.temperature
         logits, labels, weights = data.numpy()
-        plain = fit_inverse_temperature(logits, labels, weights)
-        self.temperature_ = 1.0 / plain.beta if plain.beta > 0 else math.inf
-        x = _features(logits, self.temperature_)
         # Weights say how much data there is: doubling them all halves the shrinkage.
         n = float(data.n if data.weights is None else data.weights.sum())
+        nll = None
+        if isinstance(data, SampledData):
+            n = data.size
+
+            def nll(theta: np.ndarray) -> tuple[float, np.ndarray]:
+                total = data.total(affine_sums, temperature=self.temperature_, theta=theta)
+                return float(total[0]) / n, total[1:] / n
+
         penalty = prior_penalty(n, data.n_classes, self.strength, self.full)
-        return self._outcome(fit_affine(x, labels, weights, penalty), plain)
-
-    def _fit_sums(self, data: SampledData) -> dict[str, Any]:
-        plain, first = sums_temperature(data)
-        self.temperature_ = 1.0 / plain.beta if plain.beta > 0 else math.inf
-        logits, labels, _ = data.numpy()
-        penalty = prior_penalty(data.size, data.n_classes, self.strength, self.full)
-
-        def sums(weight: np.ndarray, bias: np.ndarray) -> np.ndarray:
-            settings = {"temperature": self.temperature_, "weight": weight, "bias": bias}
-            return data.total(affine_sums, **settings)
-
-        x = _features(logits, self.temperature_)
-        found = fit_affine_sums(x, labels, penalty, sums, data.size)
-        at_edge = plain.kind in ("chance", "separable")
-        return self._outcome(found, plain) | first | {"after": found.loss, "at_edge": at_edge}
-
-    def _outcome(self, found: AffineFit, plain: Optimum) -> dict[str, Any]:
+        found = fit_affine(self._features(logits), labels, weights, penalty, nll)
+        if isinstance(data, SampledData):
+            first |= {"after": found.loss, "at_edge": plain.kind in ("chance", "separable")}
         self.weight_, self.bias_ = found.weight, found.bias
-        outcome = affine_outcome(found)
-        notes = degenerate_notes(plain.kind, self.temperature_)
-        return {**outcome, "warnings": (*notes, *outcome["warnings"])}
+        return affine_outcome(found, *degenerate_notes(plain.kind, self.temperature_)) | first
 
-    def _log_proba(self, logits: Array) -> Array:
-        x = _features(logits, self.temperature_)
-        return log_softmax(apply_affine(x, self.weight_, self.bias_))
-
-
-def _features(logits: Array, temperature: float) -> Array:
-    return log_softmax(scaled(logits, temperature))
+    _fit_sums = _fit
 
 
 def affine_sums(
-    logits: np.ndarray,
-    labels: np.ndarray,
-    temperature: float,
-    weight: np.ndarray,
-    bias: np.ndarray,
+    logits: np.ndarray, labels: np.ndarray, temperature: float, theta: np.ndarray
 ) -> np.ndarray:
-    """`gradient_sums` of log softmax(z/T)."""
+    """Total NLL of an affine map of log softmax(z/T), and its gradient."""
+    x = log_softmax(scaled(logits.astype(np.float64), temperature))
     with threadpool_limits(1, "blas"):
-        x = _features(logits.astype(np.float64), temperature)
-        return gradient_sums(x, labels, np.ones(len(labels)), weight, bias)
+        loss, gradient = FocalAffine(x, None, labels, np.ones(len(labels))).nll(theta)
+    return np.concatenate([[loss], gradient])
 
 
 class StructuredVectorScaling(_StructuredScaling):

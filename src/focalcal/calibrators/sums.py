@@ -65,8 +65,10 @@ def fit_sums(calibrator: Calibrator, data: SampledData) -> Calibrator:
     return calibrator
 
 
-def sums_temperature(data: SampledData) -> tuple[Optimum, dict[str, Any]]:
-    """The best β = 1/T, and "before", the NLL at β = 1, and "n_per_class" for `Diagnostics`."""
+def best_temperature(data: FitData) -> tuple[Optimum, dict[str, Any]]:
+    """The best β = 1/T; of sums "before", the NLL at β = 1, and "n_per_class" for `Diagnostics`."""
+    if not isinstance(data, SampledData):
+        return fit_inverse_temperature(data.logits, data.labels, data.weights), {}
     start = fit_inverse_temperature(data.logits, data.labels, None)
     # The ends of the range are recognised from the origin, not from a start on a sample.
     begin = start.beta if start.kind == "inner" else 0.0

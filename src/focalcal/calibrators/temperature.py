@@ -8,10 +8,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from focalcal._arrays import Array, log_softmax, namespace
-from focalcal.calibrators._newton import Optimum, fit_inverse_temperature
+from focalcal.calibrators._focal_nll import NllScores
+from focalcal.calibrators._newton import Optimum
 from focalcal.calibrators.base import Calibrator, FitData
-from focalcal.calibrators.grid import TopScores, grid_search
-from focalcal.calibrators.sums import SampledData, sums_grid, sums_temperature
+from focalcal.calibrators.grid import TopScores, grid_search, line_search
+from focalcal.calibrators.sums import SampledData, best_temperature, sums_grid
 from focalcal.errors import InputError
 
 OBJECTIVES = ("nll", "ece", "adaptive_ece")
@@ -19,7 +20,72 @@ TEMPERATURES = tuple((np.arange(1, 100) / 10).tolist())
 """The search grid of Mukhoti et al. (2020) for ECE: 0.1, 0.2, …, 9.9."""
 
 
-class TemperatureScaling(Calibrator):
+class SearchedScaling(Calibrator):
+    """A temperature, and γ, by Newton on the NLL or by search for the lowest calibration error."""
+
+    preserves_accuracy: ClassVar[bool] = True
+    grid: ClassVar[tuple[float, ...]]
+    """The temperatures that are searched by default."""
+
+    def _check_params(self) -> None:
+        if self.objective not in OBJECTIVES:
+            raise InputError(f"expected objective in {OBJECTIVES}, got {self.objective!r}")
+        self._grid()
+
+    def _search(self) -> str:
+        return "gradient" if self.objective == "nll" else "grid"
+
+    def _grid(self) -> dict[str, np.ndarray]:
+        """The `gammas` and `temperatures` of a search, positive and finite."""
+        grid = self.grid if self.temperatures is None else self.temperatures
+        grid = np.asarray(grid, dtype=np.float64)
+        if grid.ndim != 1 or len(grid) == 0 or not np.all((grid > 0) & np.isfinite(grid)):
+            raise InputError(
+                "expected temperatures as a non-empty list of positive numbers, "
+                f"got {np.array2string(grid, threshold=5)}"
+            )
+        return {"gammas": self._gammas(), "temperatures": grid}
+
+    def _gammas(self) -> np.ndarray:
+        return np.zeros(1)
+
+    def _best(self, data: FitData) -> tuple[Optimum, dict[str, Any]]:
+        """The optimum by NLL, and further fields for `Diagnostics`."""
+        return best_temperature(data)
+
+    def _keep(self, gamma: float, temperature: float) -> None:
+        self.temperature_ = temperature
+
+    def _check_state(self) -> None:
+        check_temperature(self.temperature_)
+
+    def _fit(self, data: FitData) -> dict[str, Any]:
+        search = self._search()
+        if search == "gradient":
+            best, first = self._best(data)
+            self._keep(best.gamma, best.temperature)
+            return nll_outcome(best) | first
+        grid = self._grid()
+        if isinstance(data, SampledData):
+            if search == "line" or self.objective == "nll":
+                raise InputError(
+                    "expected the search 'grid' by ECE, or 'gradient' by NLL, for a fit at scale, "
+                    f"got search={search!r}, objective={self.objective!r}"
+                )
+            found, first = sums_grid(data, self.objective, self.bins, **grid)
+            self._keep(found.gamma, found.temperature)
+            return found.outcome(self.objective, **grid) | first
+        nll = self.objective == "nll"
+        scores = NllScores(data) if nll else TopScores(data, self.objective, self.bins)
+        found = (grid_search if search == "grid" else line_search)(scores, **grid)
+        self._keep(found.gamma, found.temperature)
+        outcome = found.outcome(self.objective, **grid)
+        return outcome if nll else outcome | scores.measured(self._log_proba)
+
+    _fit_sums = _fit
+
+
+class TemperatureScaling(SearchedScaling):
     """p = softmax(z / T).
 
     objective: "nll" (convex in 1/T, by safeguarded Newton), "ece" (equal-width bins) or
@@ -42,8 +108,8 @@ class TemperatureScaling(Calibrator):
 
     method: ClassVar[str] = "temperature"
     summary: ClassVar[str] = "one temperature for all logits, by NLL or by ECE"
-    preserves_accuracy: ClassVar[bool] = True
     state: ClassVar[dict[str, str | None]] = {"temperature_": ""}
+    grid: ClassVar[tuple[float, ...]] = TEMPERATURES
 
     def __init__(
         self,
@@ -56,35 +122,6 @@ class TemperatureScaling(Calibrator):
         self.temperatures = temperatures
         self.bins = bins
         self.task = task
-
-    def _check_params(self) -> None:
-        check_objective(self.objective)
-        check_temperatures(self.temperatures, TEMPERATURES)
-
-    def _check_state(self) -> None:
-        check_temperature(self.temperature_)
-
-    def _fit(self, data: FitData) -> dict[str, Any]:
-        if self.objective == "nll":
-            best = fit_inverse_temperature(data.logits, data.labels, data.weights)
-            self.temperature_ = best.temperature
-            return nll_outcome(best)
-        temperatures = check_temperatures(self.temperatures, TEMPERATURES)
-        scores = TopScores(data, self.objective, self.bins)
-        found = grid_search(scores, (0.0,), temperatures)
-        self.temperature_ = found.temperature
-        outcome = found.outcome(self.objective, temperatures=temperatures)
-        return outcome | scores.measured(self._log_proba)
-
-    def _fit_sums(self, data: SampledData) -> dict[str, Any]:
-        if self.objective == "nll":
-            best, first = sums_temperature(data)
-            self.temperature_ = best.temperature
-            return nll_outcome(best) | first
-        temperatures = check_temperatures(self.temperatures, TEMPERATURES)
-        found, first = sums_grid(data, self.objective, self.bins, np.zeros(1), temperatures)
-        self.temperature_ = found.temperature
-        return found.outcome(self.objective, temperatures=temperatures) | first
 
     def _log_proba(self, logits: Array) -> Array:
         return log_softmax(scaled(logits, self.temperature_))
@@ -125,25 +162,7 @@ def scaled(logits: Array, temperature: float) -> Array:
     return (logits - xp.max(logits, axis=-1, keepdims=True)) * (1.0 / temperature)
 
 
-def check_objective(objective: str) -> None:
-    if objective not in OBJECTIVES:
-        raise InputError(f"expected objective in {OBJECTIVES}, got {objective!r}")
-
-
 def check_temperature(temperature: float) -> None:
     """Refuse temperatures of a file that are not positive (infinity is)."""
     if not temperature > 0:
         raise InputError(f"expected a positive temperature, got {temperature}")
-
-
-def check_temperatures(
-    temperatures: Sequence[float] | None, default: tuple[float, ...]
-) -> np.ndarray:
-    """The search grid as a float64 array of positive finite numbers."""
-    grid = np.asarray(default if temperatures is None else temperatures, dtype=np.float64)
-    if grid.ndim != 1 or len(grid) == 0 or not np.all((grid > 0) & np.isfinite(grid)):
-        raise InputError(
-            "expected temperatures as a non-empty list of positive numbers, "
-            f"got {np.array2string(grid, threshold=5)}"
-        )
-    return grid

@@ -32,12 +32,7 @@ _EXAMPLES = 3  # rows of the traced batch; the check uses another number
 def export(
     calibrator: Calibrator, path: Any, *, dtype: str = "float32", compute: str = "float64"
 ) -> None:
-    """Write a fitted calibrator as an ONNX file: `logits` (N, K) to `probabilities` (N, K).
-
-    dtype: of input and output, "float16" to "float64"; compute: the precision in between,
-    "float32" for runtimes without double arithmetic (the result then differs by up to 1e-5). A
-    binary calibrator takes two columns, as `predict_proba` returns them.
-    """
+    """Write a fitted calibrator as an ONNX file that was compared with NumPy."""
     model = build(calibrator, dtype=dtype, compute=compute)
     verify(model, calibrator, dtype=dtype, compute=compute)
     with atomic_path(path) as temporary:
@@ -56,7 +51,7 @@ def build(
     """The ONNX model of a fitted calibrator; `columns` is 1 or 0 for binary logits (N, 1), (N,)."""
     check_is_fitted(calibrator, "n_classes_")
     onnx = _import_onnx()
-    from focalcal.calibrators.onnx_graph import Graph
+    from focalcal.calibrators.onnx_graph import Graph, OnnxArray
 
     if dtype not in DTYPES:
         raise InputError(f"expected dtype in {DTYPES}, got {dtype!r}")
@@ -66,7 +61,7 @@ def build(
     k = calibrator.n_classes_ if columns is None else columns
     # Values of an example batch steer nothing: any finite logits give the same graph.
     example = _example_logits(_EXAMPLES, max(k, 1)).astype(dtype)
-    x = graph.input("logits", example if k else example[:, 0])
+    x = OnnxArray(example if k else example[:, 0], "logits", graph)
     with np.errstate(all="ignore"):  # unselected branches of where()
         y = calibrator._calibrated(np.astype(x, compute))
         graph.widest = np.dtype(dtype)
@@ -110,8 +105,9 @@ def attach_to_onnx(
     except Exception as error:  # protobuf raises its own DecodeError
         raise FileFormatError(f"expected an ONNX file at {model_path}, got: {error}") from error
     logits = _logits_output(network, output)
-    network = _at_opset(network, OPSET)
-    opset = _opset(network)
+    opset = max([o.version for o in network.opset_import if o.domain in ("", "ai.onnx")] or [OPSET])
+    if opset < OPSET:
+        network, opset = _converted(network, opset), OPSET
     tensor = logits.type.tensor_type
     dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type).name
     rank = len(tensor.shape.dim)
@@ -182,29 +178,19 @@ def _run(model: ModelProto, logits: np.ndarray) -> np.ndarray:
 
 def _logits_output(network: ModelProto, name: str | None) -> Any:
     outputs = list(network.graph.output)
-    if name is None and len(outputs) == 1:
-        return outputs[0]
-    for candidate in outputs:
-        if candidate.name == name:
-            return candidate
-    raise InputError(
-        f"expected output= to name the logits among {[o.name for o in outputs]}, got {name!r}"
-    )
+    found = outputs if name is None else [o for o in outputs if o.name == name]
+    if len(found) != 1:
+        names = [o.name for o in outputs]
+        raise InputError(f"expected output= to name the logits among {names}, got {name!r}")
+    return found[0]
 
 
-def _opset(network: ModelProto) -> int:
-    return max([o.version for o in network.opset_import if o.domain in ("", "ai.onnx")] or [OPSET])
-
-
-def _at_opset(network: ModelProto, opset: int) -> ModelProto:
-    if _opset(network) >= opset:
-        return network
-    onnx = _import_onnx()
+def _converted(network: ModelProto, opset: int) -> ModelProto:
     try:
-        return onnx.version_converter.convert_version(network, opset)
+        return _import_onnx().version_converter.convert_version(network, OPSET)
     except Exception as error:  # the converter raises RuntimeError, IndexError and others
         raise FileFormatError(
-            f"expected a network of opset {opset} or later, got {_opset(network)}, and it could "
+            f"expected a network of opset {OPSET} or later, got {opset}, and it could "
             f"not be converted ({error}); export it again with a newer opset"
         ) from error
 

@@ -43,7 +43,6 @@ class CalibratorModule(nn.Module):
         super().__init__()
         check_is_fitted(calibrator, "n_classes_")
         self._calibrator = copy.deepcopy(calibrator)
-        self._scalars: list[str] = []
         parts: dict[str, Calibrator] = {}
         for name, value in _fitted(calibrator).items():
             if isinstance(value, Calibrator):
@@ -53,8 +52,6 @@ class CalibratorModule(nn.Module):
             elif isinstance(value, (float, int, np.ndarray, np.number)):
                 # torch.tensor copies: a buffer must not share memory with the calibrator.
                 self.register_buffer(name, torch.tensor(value, dtype=torch.float64))
-                if np.ndim(value) == 0:
-                    self._scalars.append(name)
         self.parts = nn.ModuleDict({name: CalibratorModule(c) for name, c in parts.items()})
         self.register_load_state_dict_post_hook(lambda module, _: module._read_scalars())
 
@@ -75,7 +72,7 @@ class CalibratorModule(nn.Module):
         bound = object.__new__(type(self._calibrator))
         bound.__dict__.update(self._calibrator.__dict__)
         parts = {name: part._bound() for name, part in self.parts.items()}
-        arrays = {k: v for k, v in self._buffers.items() if k not in self._scalars}
+        arrays = {name: buffer for name, buffer in self._buffers.items() if buffer.ndim > 0}
         for name, value in _fitted(self._calibrator).items():
             if isinstance(value, dict):
                 value = {k: parts.get(k, v) for k, v in value.items()}
@@ -85,8 +82,9 @@ class CalibratorModule(nn.Module):
         return bound
 
     def _read_scalars(self) -> None:
-        for name in self._scalars:
-            setattr(self._calibrator, name, float(getattr(self, name)))
+        for name, buffer in self._buffers.items():
+            if buffer.ndim == 0:
+                setattr(self._calibrator, name, float(buffer))
 
     def _apply(self, fn: Any, recurse: bool = True) -> CalibratorModule:
         exact = dict(self._buffers)
@@ -185,17 +183,16 @@ def _logits(output: Any) -> Tensor:
 def _export_network(model: nn.Module, inputs: tuple[Any, ...], path: str, options: Any) -> None:
     """With torch's current exporter if onnxscript is installed, else with the legacy one."""
     if importlib.util.find_spec("onnxscript") is not None:
-        batch = tuple({0: torch.export.Dim.DYNAMIC} for _ in inputs)
-        torch.onnx.export(model, inputs, path, **{"dynamic_shapes": batch, **options})
-        return
-    names = [f"input{i}" for i in range(len(inputs))]
-    settings = {
-        "dynamo": False,
-        "opset_version": OPSET,
-        "input_names": names,
-        "output_names": ["logits"],
-        "dynamic_axes": {name: {0: "N"} for name in [*names, "logits"]},
-    }
+        settings = {"dynamic_shapes": tuple({0: torch.export.Dim.DYNAMIC} for _ in inputs)}
+    else:
+        names = [f"input{i}" for i in range(len(inputs))]
+        settings = {
+            "dynamo": False,
+            "opset_version": OPSET,
+            "input_names": names,
+            "output_names": ["logits"],
+            "dynamic_axes": {name: {0: "N"} for name in [*names, "logits"]},
+        }
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         torch.onnx.export(model, inputs, path, **{**settings, **options})

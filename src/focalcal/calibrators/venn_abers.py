@@ -51,7 +51,7 @@ class VennAbers(ColumnCalibrator):
         if self.task == "multilabel":
             parts = [c.predict_interval(logits[:, j]) for j, c in enumerate(self.labels_)]
             return xp.stack(parts, axis=1)
-        both = xp.stack(self._ends(self._scores(logits)), axis=-1)
+        both = xp.stack(self._ends(self._scores(self._floored(logits))), axis=-1)
         return both[:, 0] if self._n_columns == 1 else both
 
     def _fit_columns(self, columns: list[Column]) -> dict[str, Any]:

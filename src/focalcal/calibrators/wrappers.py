@@ -148,13 +148,10 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
             margin = hasattr(estimator, "decision_function")
             response = "decision_function" if margin else "predict_log_proba"
         classes = len(estimator.classes_)
-        if response == "decision_function":
-            logits = np.asarray(estimator.decision_function(X), dtype=np.float64)
-        elif hasattr(estimator, "predict_log_proba"):
-            with np.errstate(divide="ignore"):
-                logits = np.asarray(estimator.predict_log_proba(X), dtype=np.float64)
-        else:
-            with np.errstate(divide="ignore"):
+        with np.errstate(divide="ignore"):
+            if response == "decision_function" or hasattr(estimator, response):
+                logits = np.asarray(getattr(estimator, response)(X), dtype=np.float64)
+            else:
                 logits = np.log(np.asarray(estimator.predict_proba(X), dtype=np.float64))
         if classes < 2 or (logits.ndim == 2 and logits.shape[1] not in {classes, 1}):
             raise InputError(

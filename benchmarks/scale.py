@@ -29,8 +29,9 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from functools import partial
+from operator import add
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,7 @@ from focalcal.calibrators.sums import first_sums
 from focalcal.formats.arrow import numpy_to_column
 from focalcal.provenance import provenance
 from focalcal.scale.evaluation import merge_by_slice, partition_statistics
-from focalcal.scale.fitting import add, partition_sums
+from focalcal.scale.fitting import partition_sums
 
 CLASSES, GROUP, FILE_ROWS = 10, 250_000, 5_000_000
 
@@ -97,7 +98,8 @@ def generate(folder: Path, rows: int, layout: str) -> int:
 
 def read_only(source: scale.Source) -> None:
     """Decode both columns of all row groups, nothing else."""
-    columns = [*source.partitions[0].columns.values, source.partitions[0].columns.labels]
+    found = source.partitions[0].columns
+    columns = [*found.values, *found.labels]
 
     def read(partition: scale.Partition) -> int:
         with pq.ParquetFile(partition.path) as file:
@@ -134,7 +136,8 @@ def measure(
     folder: Path, rows: int, name: str, rounds: int, cold: bool, layout: str
 ) -> dict[str, Any]:
     start = time.perf_counter()
-    size = generate(folder, rows, layout)
+    with ProcessPoolExecutor(1) as writer:  # whose memory does not count
+        size = writer.submit(generate, folder, rows, layout).result()
     print(
         f"{rows:,} × {CLASSES} predictions, {size / 1e9:.2f} GB of parquet, "
         f"written in {time.perf_counter() - start:.0f} s; {available_cores()} cores, {name}, "

@@ -46,11 +46,7 @@ def check_level(level: float) -> None:
 
 def check_logits(logits: Any, name: str = "logits") -> Array:
     """Finite float logits of shape (N, C), or (N,) / (N, 1) for a binary problem; N ≥ 1."""
-    logits = _check_numbers(logits, name)
-    if logits.ndim not in (1, 2) or 0 in logits.shape:
-        raise InputError(
-            f"expected {name} of shape (N, classes) or (N,) with N >= 1, got {tuple(logits.shape)}"
-        )
+    logits = _check_matrix(logits, name)
     _check_all_finite(logits, name)
     return logits
 
@@ -60,11 +56,7 @@ def check_probs(probs: Any, name: str = "y_prob", *, sums: bool = True) -> Array
 
     Rows that miss 1 by rounding (see `RESCALED`) are rescaled, and an `InputWarning` says so.
     """
-    probs = _check_numbers(probs, name)
-    if probs.ndim not in (1, 2) or 0 in probs.shape:
-        raise InputError(
-            f"expected {name} of shape (N, classes) or (N,) with N >= 1, got {tuple(probs.shape)}"
-        )
+    probs = _check_matrix(probs, name)
     xp = namespace(probs)
     # min and max also catch NaN: every comparison with it is false.
     if not bool((xp.min(probs) >= 0) & (xp.max(probs) <= 1)):
@@ -86,7 +78,8 @@ def check_probs(probs: Any, name: str = "y_prob", *, sums: bool = True) -> Array
 def _rows_of_one(probs: Array, name: str) -> Array:
     """Rows (N, C) that sum to 1, rescaled where rounding made them miss it."""
     xp = namespace(probs)
-    total = _row_sums(probs)
+    # NumPy sums short rows one by one; a product with ones is several times as fast.
+    total = probs @ xp.ones_like(probs[0]) if xp is np else xp.sum(probs, axis=1)
     off = xp.abs(total - 1)
     worst = float(xp.max(off))
     if worst <= SUM_TOLERANCE["float32" if probs.dtype == xp.float32 else "float64"]:
@@ -160,6 +153,15 @@ def check_weights(sample_weight: Any, n: int) -> Array:
     return weight
 
 
+def _check_matrix(x: Any, name: str) -> Array:
+    x = _check_numbers(x, name)
+    if x.ndim not in (1, 2) or 0 in x.shape:
+        raise InputError(
+            f"expected {name} of shape (N, classes) or (N,) with N >= 1, got {tuple(x.shape)}"
+        )
+    return x
+
+
 def _check_numbers(x: Any, name: str) -> Array:
     x = as_array(x)
     _refuse_objects(x, name)
@@ -187,13 +189,6 @@ def _check_all_finite(x: Array, name: str) -> None:
         at = np.argwhere(bad)[0]
         value = float(x[tuple(at.tolist())])
         raise InputError(f"expected finite {name}, got {value} at {_where(at)}; remove or mend it")
-
-
-def _row_sums(probs: Array) -> Array:
-    # NumPy sums short rows one by one; a product with ones is several times as fast.
-    if isinstance(probs, np.ndarray):
-        return probs @ np.ones(probs.shape[1], probs.dtype)
-    return namespace(probs).sum(probs, axis=1)
 
 
 def _where(index: np.ndarray) -> str:

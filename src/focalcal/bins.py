@@ -26,7 +26,7 @@ class Bins:
 
     edges: (M+1,) increasing; counts: (M,) sum of weights (the number of samples if unweighted);
     confidence_sums, correct_sums: (M,) weighted sums of confidence and of correctness. The three
-    sums may have leading axes, (..., M), for many sets of samples in the same bins.
+    sums may have leading axes, (..., M), for many sets of samples, and so may their edges.
     """
 
     edges: np.ndarray
@@ -35,7 +35,7 @@ class Bins:
     correct_sums: np.ndarray
 
     def __len__(self) -> int:
-        return len(self.edges) - 1
+        return self.counts.shape[-1]
 
     @property
     def total(self) -> np.ndarray:
@@ -109,21 +109,17 @@ def equal_mass_edges(x: Any, m: int, weights: Any = None) -> np.ndarray:
     if x.ndim != 1 or len(x) == 0:
         raise InputError(f"expected values of shape (N,) with N >= 1, got {x.shape}")
     if weights is None:
-        return _even_edges(np.sort(x), m)
+        return _edges_of(np.sort(x), np.arange(1, len(x) + 1), m)
     order = np.argsort(x, kind="stable")
-    inner = x[order][quantile_positions(np.cumsum(to_numpy(weights)[order], dtype=float), m)]
-    return _edges_at(inner, x[to_numpy(weights) > 0].max())
+    return _edges_of(x[order], np.cumsum(to_numpy(weights)[order], dtype=float), m)
 
 
-def _even_edges(ordered: np.ndarray, m: int) -> np.ndarray:
-    # The value of rank ⌈i·n/m⌉, in integers: a float product could land on either side.
-    ranks = (np.arange(1, m) * len(ordered) + m - 1) // m - 1
-    return _edges_at(ordered[np.maximum(ranks, 0)], ordered[-1])
-
-
-def _edges_at(inner: np.ndarray, top: float) -> np.ndarray:
+def _edges_of(ordered: np.ndarray, cumulative: np.ndarray, m: int) -> np.ndarray:
+    """Edges at the quantiles of ordered values with these cumulative weights."""
+    top = ordered[np.searchsorted(cumulative, cumulative[-1])]
+    inner = ordered[quantile_positions(cumulative, m)].astype(np.float64)
     # A quantile at 0 still parts the zeros from the rest: the smallest number above 0 is its edge.
-    inner = np.unique(np.maximum(inner.astype(np.float64), np.nextafter(0.0, 1.0)))
+    inner = np.unique(np.maximum(inner, np.nextafter(0.0, 1.0)))
     return np.concatenate(([0.0], inner[inner < min(top, 1.0)], [1.0]))
 
 
@@ -145,7 +141,7 @@ def even_bins(x: np.ndarray, hits: np.ndarray, m: int, weights: np.ndarray | Non
         correct[hits] = True
         return bin_samples(x, correct, equal_mass_edges(x, m, weights), weights)
     ordered = np.sort(x)
-    edges = _even_edges(ordered, m)
+    edges = _edges_of(ordered, np.arange(1, len(x) + 1), m)
     near = edges[1:-1].astype(x.dtype)
     starts = np.concatenate([[0], np.searchsorted(ordered, near, side="right"), [len(x)]])
     correct = np.bincount(np.searchsorted(near, x[hits]), minlength=len(edges) - 1)

@@ -35,7 +35,7 @@ class Columns:
 
     confidence: of the predicted class (or the event), in the precision of the input; correct: bool;
     nll: −ln p_y; entropy: in nats; brier: the squared error. The last three are None where only
-    the top label was asked for. labels (n,) and probs (n, K) are there for class-wise counts.
+    the top label was asked for. probs: (n, K), for class-wise counts.
     """
 
     confidence: np.ndarray
@@ -43,7 +43,6 @@ class Columns:
     nll: np.ndarray | None = None
     entropy: np.ndarray | None = None
     brier: np.ndarray | None = None
-    labels: np.ndarray | None = None
     probs: np.ndarray | None = None
 
     def __len__(self) -> int:
@@ -54,8 +53,9 @@ class Columns:
 class Input:
     """Checked predictions: values (N, K) on any device, labels (N,), weights (N,) or None.
 
-    kind: "classes", "binary" (one column was given) or "event"; logits: what the values are; quick:
-    whether compiled loops are used; top: confidence and correctness, if checking found them.
+    kind: "classes", "binary" (one column was given) or "event", whose labels are 0 where it
+    happened, else −1; logits: what the values are; quick: whether compiled loops are used; top:
+    confidence and correctness, if checking found them.
     """
 
     values: Array
@@ -75,15 +75,35 @@ class Input:
         return int(self.values.shape[1])
 
     @property
+    def settings(self) -> dict[str, Any]:
+        """What statistics of these predictions are made with."""
+        return {"n_classes": 1 if self.kind == "binary" else self.n_classes, "kind": self.kind}
+
+    @property
+    def dtype(self) -> Any:
+        """NumPy's precision of the values."""
+        return np.float32 if "float32" in str(self.values.dtype) else np.float64
+
+    @property
     def block(self) -> int:
         """Rows that are worked on at a time."""
         return max(BLOCK // self.n_classes, 64)
+
+    def take(self, rows: np.ndarray) -> Input:
+        """The predictions of some rows (indices)."""
+        return dataclasses.replace(
+            self,
+            values=self.values[rows],
+            labels=self.labels[rows],
+            weights=None if self.weights is None else self.weights[rows],
+            top=None if self.top is None else tuple(column[rows] for column in self.top),
+        )
 
     def columns(self, rows: slice, scores: bool = True) -> Columns:
         """The columns of some rows; without `scores` only the top label, where that is cheaper."""
         values, y = to_numpy(self.values[rows]), self.labels[rows]
         if self.kind == "event":
-            return _event_columns(values[:, 0], y != 0)
+            return _event_columns(values[:, 0], y == 0)
         kernel, n = kernels.pick(self.quick), len(y)
         confidence, correct = np.empty(n, values.dtype), np.empty(n, bool)
         nll, entropy, brier = np.empty((3, n)) if scores or self.logits else (None, None, None)
@@ -107,7 +127,7 @@ class Input:
                 kernel.scores_of_probs(values, log_p, y, nll, entropy, brier)
         if self.kind == "binary" and brier is not None:
             brier /= 2
-        return Columns(confidence, correct, nll, entropy, brier, y, values)
+        return Columns(confidence, correct, nll, entropy, brier, values)
 
 
 def read(
@@ -125,7 +145,7 @@ def read(
     forecast of an event, (N,)); quick: whether compiled loops are used (by size if None). `y_true`
     may also be a `Predictions`, which was checked when it was made.
     """
-    if y_true is not None and hasattr(y_true, "as_logits"):
+    if hasattr(y_true, "as_logits"):
         return _of_predictions(y_true, sample_weight, quick)
     given = [v is not None for v in (y_prob, logits, confidence)]
     if sum(given) != 1:
@@ -142,9 +162,7 @@ def read(
         quick = kernels.fast(values.size) if quick is None else quick
         found = _checked_top(values, y_true, quick)
         if found is not None:
-            y, *top = found
-            weights = _weights(sample_weight, len(y))
-            return Input(values, y, weights, "classes", False, quick, tuple(top))
+            return _input(values, found[0], sample_weight, "classes", False, quick, found[1:])
     return _make(check_probs(values), y_true, sample_weight, False, quick)
 
 
@@ -171,9 +189,16 @@ def _make(
     if y is None:
         y = check_labels(y_true, values.shape[0], values.shape[1])
     y = to_numpy(y).astype(np.intp, copy=False)
+    return _input(values, y, sample_weight, "binary" if one else "classes", logits, quick)
+
+
+def _input(
+    values: Array, y: np.ndarray, w: Any, kind: str, logits: bool, quick: Any, top: Any = None
+) -> Input:
+    """What was checked, with weights that are checked here."""
+    w = None if w is None else to_numpy(check_weights(w, len(y))).astype(np.float64)
     quick = kernels.fast(len(y) * values.shape[1]) if quick is None else quick
-    weights = _weights(sample_weight, len(y))
-    return Input(values, y, weights, "binary" if one else "classes", logits, quick)
+    return Input(values, y, w, kind, logits, quick, top)
 
 
 def _of_predictions(predictions: Any, sample_weight: Any, quick: bool | None) -> Input:
@@ -194,26 +219,21 @@ def _of_event(y_true: Any, confidence: Any, sample_weight: Any, quick: bool | No
             f"expected confidence of shape (N,), one forecast per sample, got {c.shape}; "
             "give the probabilities of all classes as y_prob"
         )
-    y = to_numpy(check_labels(y_true, len(c), 2)).astype(np.intp)
-    quick = kernels.fast(c.size) if quick is None else quick
-    return Input(c[:, None], y, _weights(sample_weight, len(c)), "event", False, quick)
+    y = to_numpy(check_labels(y_true, len(c), 2)).astype(np.intp) - 1
+    return _input(c[:, None], y, sample_weight, "event", False, quick)
 
 
 def _event_columns(c: np.ndarray, happened: np.ndarray) -> Columns:
     wide = c.astype(np.float64)
-    with np.errstate(divide="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore"):  # 0·ln 0 is 0
         log_c, log_rest = np.log(wide), np.log1p(-wide)
-    parts = [
-        np.where(p > 0, p * np.where(p > 0, v, 0.0), 0.0)
-        for p, v in ((wide, log_c), (1 - wide, log_rest))
-    ]
+        entropy = -np.nan_to_num(wide * log_c) - np.nan_to_num((1 - wide) * log_rest)
     return Columns(
         confidence=c,
         correct=happened,
         nll=-np.where(happened, log_c, log_rest),
-        entropy=-(parts[0] + parts[1]),
+        entropy=entropy,
         brier=(wide - happened) ** 2,
-        labels=np.where(happened, 0, -1),
         probs=c[:, None],
     )
 
@@ -243,12 +263,6 @@ def _prepare(values: Any) -> Array:
     """An array, detached from its graph."""
     values = as_array(values)
     return values.detach() if is_torch(values) else values
-
-
-def _weights(sample_weight: Any, n: int) -> np.ndarray | None:
-    if sample_weight is None:
-        return None
-    return to_numpy(check_weights(sample_weight, n)).astype(np.float64)
 
 
 def both_columns(p: Array) -> Array:

@@ -97,9 +97,14 @@ def scores_of_probs(
 
 def below_top(z: np.ndarray, least: float, top: np.ndarray) -> None:
     """Logits (K, n) become z − max z of each sample, at least `least`; top: where the max is."""
-    top[:] = z.argmax(axis=0)
+    best = z.max(axis=0)
+    last = np.min_scalar_type(len(z)).type(len(z))
+    index = np.arange(len(z), dtype=last.dtype)[:, None]
+    top[:] = np.where(z == best, index, last).min(axis=0)  # argmax over columns is slower
     with np.errstate(over="ignore"):
-        np.maximum(z - z.max(axis=0), least, out=z)
+        z -= best
+    if z.size and z.min() < least:
+        np.maximum(z, least, out=z)
 
 
 def scores_of_logits(
@@ -118,15 +123,16 @@ def scores_of_logits(
 
     rest: Σ exp of all but the largest; log1p(rest) is left to be added to `nll` and `entropy`.
     """
-    column = np.arange(len(y))
-    e[top, column] = 0
+    n = len(y)
+    largest, labelled = top * n + np.arange(n), y * n + np.arange(n)  # positions in (K, n)
+    e.put(largest, 0)
     rest[:] = e.sum(axis=0, dtype=np.float64)
-    e[top, column] = 1
+    e.put(largest, 1)
     share = 1 / (1 + rest)
-    own = e[y, column] * share
+    own = e.take(labelled) * share
     confidence[:] = share
     correct[:] = top == y
-    nll[:] = -below[y, column]
+    nll[:] = -below.take(labelled)
     entropy[:] = -share * np.einsum("kn,kn->n", e, below, dtype=np.float64)
     squares = share**2 * np.einsum("kn,kn->n", e, e, dtype=np.float64)
     square[:] = np.maximum(squares - own**2, 0) + (1 - own) ** 2
@@ -137,9 +143,10 @@ def bin_between(x: np.ndarray, inner: np.ndarray) -> np.ndarray:
     """How many of the increasing inner edges lie below each value; all of them below NaN."""
     if len(inner) > 32:
         return np.asarray(np.searchsorted(inner, x))
-    at = np.full(x.shape, len(inner), np.int8)  # a comparison per edge beats a search
-    for edge in inner:
-        at -= (x <= edge).view(np.int8)
+    at, below = np.full(x.shape, len(inner), np.int8), np.empty(x.shape, bool)
+    for edge in inner:  # a comparison per edge beats a search
+        np.less_equal(x, edge, out=below)
+        at -= below.view(np.int8)
     return at.astype(np.intp)
 
 
@@ -171,14 +178,14 @@ def class_bins_of(
 ) -> None:
     """Add Σ w, Σ w·p and Σ w·1[y=k] per class and bin to (3, K, M); a label of −1 is no class."""
     _, k, m = table.shape
-    p = np.ascontiguousarray(p.T)
+    p = np.ascontiguousarray(p)  # neighbours are of other classes: no sum waits for the one before
     cell = bin_between(p, edges[1:-1])
-    cell += m * np.arange(k)[:, None]
+    cell += m * np.arange(k)
     some = np.flatnonzero(y >= 0)
-    at, own = cell.ravel(), cell[y[some], some]
+    at, own = cell.ravel(), cell.take(some * k + y[some])
     parts = [(at, None), (at, p.ravel()), (own, None)]
     if w is not None:
-        parts = [(at, np.tile(w, k)), (at, (p * w).ravel()), (own, w[some])]
+        parts = [(at, np.repeat(w, k)), (at, (p.T * w).T.ravel()), (own, w[some])]
     for sums, (where, v) in zip(table, parts):
         sums += np.bincount(where, weights=v, minlength=k * m).reshape(k, m)
 
@@ -210,8 +217,10 @@ def cells_of(
 
 def split_sum(x: np.ndarray, correct: np.ndarray, w: np.ndarray | None, total: np.ndarray) -> None:
     """Add Σ w·x over wrong and over right samples to a pair of numbers; x: (n,)."""
-    x = x.astype(np.float64) if w is None else x * w
-    total += x @ ~correct, x @ correct
+    x = x.astype(np.float64, copy=False) if w is None else x * w
+    right = correct.astype(np.float64)
+    # A product with `@` would start threads of BLAS beside ours.
+    total += np.einsum("i,i", x, 1 - right), np.einsum("i,i", x, right)
 
 
 def cell_scores(

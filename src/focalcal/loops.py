@@ -118,7 +118,7 @@ def moments(below, e, y, own, norm, mean, variance):
 @loop
 def even_bin(v, edges):
     """The bin of v among equally wide ones: the product, slightly reduced, is never above it."""
-    b = np.uint64(v * ((len(edges) - 1) * (1 - 1e-6)))
+    b = np.uint64(v * edges.dtype.type((len(edges) - 1) * (1 - 1e-6)))
     while v > edges[b + np.uint64(1)]:
         b += np.uint64(1)
     return b

@@ -6,7 +6,9 @@ serves a data set in memory, a stream, the workers of a cluster and the resample
 
 from __future__ import annotations
 
+import copy
 import dataclasses
+import itertools
 import math
 from collections.abc import Callable, Iterator
 from functools import cached_property
@@ -98,27 +100,27 @@ class CalibrationStats:
 
     def add(self, data: Input) -> Self:
         """Add checked predictions, block by block."""
-        given = 1 if data.kind == "binary" else data.n_classes
-        if (given, data.kind) != (self.n_classes, self.kind):
+        given = data.settings
+        if given.items() - self.settings().items():
             raise InputError(
                 f"expected y_prob with {self.n_classes} classes of kind {self.kind!r}, as in this "
-                f"CalibrationStats, got {given} of kind {data.kind!r}"
+                f"CalibrationStats, got {given['n_classes']} of kind {data.kind!r}"
             )
 
         size = sum(b.counts.size for b in self.tables().values()) * len(PARTS) + 2 * len(SUMS)
         kernel, cells = kernels.pick(data.quick), cell_search()
+        near = kernels.open_edges(self.top.edges, data.dtype)
 
         def run(blocks: Iterator[tuple[Columns, slice]]) -> np.ndarray:
             vector = np.zeros(size)
             sums, top, classes, fine = self._views(vector)
             for c, rows in blocks:
                 w = None if data.weights is None else data.weights[rows]
-                near = kernels.open_edges(self.top.edges, c.confidence.dtype)
                 for total, function in zip(sums, SUMS.values()):
                     kernel.split_sum(function(c, self.threshold), c.correct, w, total)
                 odds = kernels.log_odds(c.confidence)
                 kernel.bins_of(c.confidence, c.correct, w, near, True, top)
-                kernel.class_bins_of(c.probs, c.labels, w, near, classes)
+                kernel.class_bins_of(c.probs, data.labels[rows], w, near, classes)
                 kernel.cells_of(c.confidence, odds, c.correct, w, cells, fine)
             return vector
 
@@ -131,6 +133,10 @@ class CalibrationStats:
             raise InputError(f"expected statistics with the same settings, {mine}, got {theirs}")
         self.fine, self.exact, self.even = self.cells(), None, None
         return self._add(other.n, other.to_vector()[1:])
+
+    def __add__(self, other: CalibrationStats) -> CalibrationStats:
+        """Both together; neither is changed, so that a cluster may merge them again."""
+        return copy.copy(self).merge(other)
 
     def compute(self) -> Any:
         """All metrics of the samples seen so far, a `StreamedEvaluation`."""
@@ -173,8 +179,8 @@ class CalibrationStats:
     def _views(self, flat: np.ndarray) -> list[np.ndarray]:
         """Sums (S, 2) and tables (3, …) within a vector that holds one after the other."""
         shapes = [(len(SUMS), 2), *((3, *b.counts.shape) for b in self.tables().values())]
-        ends = np.cumsum([math.prod(shape) for shape in shapes])[:-1]
-        return [part.reshape(shape) for part, shape in zip(np.split(flat, ends), shapes)]
+        ends = list(itertools.accumulate(map(math.prod, shapes), initial=0))
+        return [flat[i:j].reshape(shape) for i, j, shape in zip(ends, ends[1:], shapes)]
 
     def _add(self, n: int, flat: np.ndarray) -> Self:
         sums, *tables = self._views(flat)

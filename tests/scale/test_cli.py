@@ -7,11 +7,15 @@ import subprocess
 import sys
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
 from focalcal import calibrators, metrics
 from focalcal.cli import app
+from focalcal.errors import FileFormatError
+from focalcal.formats import write_table
 from focalcal.predictions import Predictions
 from focalcal.scale import Source
 
@@ -70,3 +74,55 @@ def test_dask_on_the_command_line(pattern):
     assert process.returncode == 0, err
     assert json.loads(out)["n"] == ROWS
     assert "Traceback" not in err
+
+
+def test_named_columns_are_put_in_the_order_of_the_fit(memory, tmp_path):
+    z, y = memory
+    z, y = z[:600, :3], y[:600] % 3
+    names = ("cat", "dog", "eel")
+    Predictions(logits=z, labels=y, class_names=names).save(tmp_path / "val.npz")
+    saved = tmp_path / "v.json"
+    run("fit", tmp_path / "val.npz", "-o", saved, "--method", "vector")
+    wide = {f"logits_{name}": z[:, j] for j, name in enumerate(names)}
+    write_table(tmp_path / "wide.parquet", dict(reversed(wide.items())), {})
+    out = tmp_path / "out.parquet"
+    run("apply", saved, tmp_path / "wide.parquet", "-o", out, "--engine", "stream")
+    found = Predictions.load(out, labels_required=False)
+    assert found.class_names == names
+    np.testing.assert_allclose(found.probs, calibrators.load(saved).predict_proba(z))
+    write_table(tmp_path / "x.parquet", {f"{name}y": x for name, x in wide.items()}, {})
+    command = [
+        "apply",
+        str(saved),
+        str(tmp_path / "x.parquet"),
+        "-o",
+        "y.parquet",
+        "--engine=stream",
+    ]
+    assert "expected the classes cat, dog, eel" in str(runner.invoke(app, command).exception)
+
+
+def test_the_column_of_a_named_class_is_that_of_the_fit(memory, tmp_path):
+    rows = np.arange(200)
+    write_table(tmp_path / "val.parquet", {"prob_spam": (rows + 1) / 202, "y": rows // 100}, {})
+    run("fit", tmp_path / "val.parquet", "-o", tmp_path / "p.json", "--classes", "ham,spam")
+    apply = ("apply", tmp_path / "p.json", tmp_path / "val.parquet", "-o")
+    for name, more in (("memory", []), ("parts", ["--engine", "stream"])):
+        run(*apply, tmp_path / f"{name}.parquet", *more)
+    memory, parts = (Predictions.load(tmp_path / f"{x}.parquet") for x in ("memory", "parts"))
+    assert memory.class_names == parts.class_names == ("ham", "spam")
+    np.testing.assert_array_equal(memory.probs, parts.probs)
+
+
+def test_apply_needs_no_labels_in_parts_either(memory, tmp_path):
+    z, y = memory
+    saved = tmp_path / "t.json"
+    calibrators.make("temperature").fit(z, y).save(saved)
+    labels = pa.array([None, *y[1:100].tolist()])
+    pq.write_table(pa.table({"logits": list(z[:100]), "labels": labels}), tmp_path / "p.parquet")
+    for name, more in (("memory", []), ("parts", ["--engine", "stream"])):
+        run("apply", saved, tmp_path / "p.parquet", "-o", tmp_path / f"{name}.parquet", *more)
+    memory, parts = (pq.read_table(tmp_path / f"{x}.parquet") for x in ("memory", "parts"))
+    assert memory.equals(parts)
+    with pytest.raises(FileFormatError, match="label at row 0 is missing"):
+        Source.open(tmp_path / "p.parquet")

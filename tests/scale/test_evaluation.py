@@ -10,7 +10,6 @@ from focalcal import metrics
 from focalcal.metrics import CalibrationStats
 from focalcal.predictions import Predictions
 from focalcal.scale import Source, open_engine, statistics
-from focalcal.scale.evaluation import merge_statistics
 
 from .conftest import ROWS
 
@@ -83,9 +82,9 @@ def test_merging_changes_neither_part(memory):
     a = CalibrationStats(4).update(y[:100], p[:100])
     b = CalibrationStats(4).update(y[100:300], p[100:300])
     before = a.to_json(), b.to_json()
-    merged = merge_statistics(a, b)
+    merged = a + b
     assert merged.n == 300
     assert (a.to_json(), b.to_json()) == before
-    again = merge_statistics(a, b)
+    again = a + b
     assert again.to_json() == merged.to_json()
     assert np.isclose(merged.compute()["ece"].value, metrics.ece(y[:300], p[:300]), atol=1e-12)

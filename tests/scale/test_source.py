@@ -86,7 +86,7 @@ def test_bad_contents_name_the_file_and_row(tmp_path):
 
 def test_lists_in_columns_per_class(tmp_path):
     path = _one(tmp_path / "p.parquet", logits_0=_logits([[1, 2]]), logits_1=[1.0], labels=[0])
-    with pytest.raises(FileFormatError, match="expected numbers in logits_0 …, got lists"):
+    with pytest.raises(FileFormatError, match="expected numbers in logits_0, got lists"):
         Source.open(path)
 
 
@@ -168,3 +168,60 @@ def test_texts_without_class_names_are_refused(tmp_path):
     assert Source.open(path).partitions[0].columns.class_names == ("a", "b")
     with pytest.raises(FileFormatError, match="classes in the order b, a"):
         Source.open(path, classes=("b", "a"))
+
+
+def _same_as_in_memory(path, **options):
+    (batch,) = Source.open(path, **options).partitions[0].batches()
+    there = Predictions.load(path, **options)
+    np.testing.assert_array_equal(batch.logits, there.logits)
+    np.testing.assert_array_equal(batch.labels, there.labels)
+    assert batch.class_names == there.class_names
+    return batch
+
+
+@pytest.mark.parametrize(
+    ("key", "classes", "order"),
+    [
+        ("z_high,z_low,z_medium", None, [2, 0, 1]),
+        ("z_high,z_low,z_medium", ("a", "b", "c"), [2, 0, 1]),
+        ("z_high,z_low,z_medium", NAMES, [0, 1, 2]),
+        ("z", ("high", "low", "medium"), [2, 0, 1]),
+    ],
+)
+def test_listed_columns_are_called_by_their_names_or_by_new_ones(
+    tmp_path, rng, key, classes, order
+):
+    z, y = rng.normal(size=(30, 3)), rng.integers(0, 3, 30)
+    wide = {f"z_{name}": z[:, j] for j, name in enumerate(NAMES)}
+    path = _one(tmp_path / "p.parquet", **wide, label=y)
+    batch = _same_as_in_memory(path, logits_key=key, classes=classes)
+    np.testing.assert_array_equal(batch.logits, z[:, order])
+    assert batch.class_names == (classes or ("high", "low", "medium"))
+
+
+def test_labels_that_are_lists(tmp_path, rng):
+    z, y = rng.normal(size=(30, 3)), rng.integers(0, 3, 30)
+    path = _one(tmp_path / "p.parquet", logits=list(z), labels=np.eye(3, dtype=int)[y].tolist())
+    assert np.array_equal(_same_as_in_memory(path).labels, y)
+    path = _one(tmp_path / "p.parquet", logits=list(z), labels=[[1, 1, 0]] * 30)
+    assert Predictions.load(path).task == "multilabel"
+    with pytest.raises(FileFormatError, match="row group 0, from row 0: expected a single-label"):
+        Source.open(path)
+
+
+def test_more_class_names_than_columns(tmp_path):
+    def stored(values):
+        table = pa.table({"logits": list(values), "labels": [0, 1]})
+        metadata = {"focalcal": '{"class_names": ["a", "b", "c"]}'}
+        wide = {f"logits_{j}": column for j, column in enumerate(values.T)} | {"labels": [0, 1]}
+        pq.write_table(table.replace_schema_metadata(metadata), tmp_path / "list.parquet")
+        pq.write_table(pa.table(wide).replace_schema_metadata(metadata), tmp_path / "wide.parquet")
+
+    stored(np.eye(2))
+    with pytest.raises(InputError, match="expected 2 class names, got 3"):
+        Predictions.load(tmp_path / "list.parquet", classes=("c", "b", "a"))
+    with pytest.raises(InputError, match="expected 2 class names, got 3"):
+        Source.open(tmp_path / "wide.parquet", classes=("c", "b", "a"))
+    stored(np.ones((2, 1)))
+    with pytest.raises(FileFormatError, match="expected the column of class 'c', got that of 'b'"):
+        Predictions.load(tmp_path / "list.parquet", classes=("a", "c", "b"))

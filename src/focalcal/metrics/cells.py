@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from focalcal.metrics.sample import Sample
 
 _BLOCK = 1 << 15
-_log_factorial = np.frompyfunc(lambda n: math.lgamma(n + 1), 1, 1)
-"""Element by element: SciPy would take longer to import than this takes for 1,000 classes."""
 
 
 class Cells:
@@ -29,7 +27,7 @@ class Cells:
     to Σ (n_kb/n)·gap² to first order, (N,).
     """
 
-    def __init__(self, sample: Sample, b: Bins, inner: np.ndarray) -> None:
+    def __init__(self, sample: Sample, b: Bins) -> None:
         n, k = sample.total, len(b.counts)
         p, y = (ratio_or_zero(sums, b.counts) for sums in (b.confidence_sums, b.correct_sums))
         self.gap = (b.confidence_sums - b.correct_sums) / n
@@ -42,17 +40,19 @@ class Cells:
         ]
         slope, level = np.stack([*slopes, 2 * (p - y)]), np.zeros((3, *p.shape))
         level[2] = -((p - y) ** 2)
-        *scores, self.squares = _scores(sample, inner, slope, level)
+        *scores, self.squares = _scores(sample, b.edges, slope, level)
         self.linear = [
-            _variance(x, sample) / max(float(np.sum((s * slope) ** 2)), 1e-300)
+            np.nan_to_num(moments(x, sample.weights)[1]) ** 2
+            / (n * max(float(np.sum((s * slope) ** 2)), 1e-300))
             for x, s, slope in zip(scores, self.noise, slopes)
         ]
 
 
-def _scores(sample: Sample, inner: np.ndarray, slope: np.ndarray, level: np.ndarray) -> np.ndarray:
+def _scores(sample: Sample, edges: np.ndarray, slope: np.ndarray, level: np.ndarray) -> np.ndarray:
     """`kernels.cell_scores` of all samples, (S, N)."""
-    p, y = sample.probs, sample.labels
-    kernel, inner = kernels.pick(kernels.fast(p.size)), inner.astype(p.dtype)
+    p, y = sample.probs, sample.data.labels
+    inner = np.tile(edges[..., 1:-1], (1 if edges.ndim == 2 else len(p), 1)).astype(p.dtype)
+    kernel = kernels.pick(kernels.fast(p.size))
 
     def block(rows: slice) -> np.ndarray:
         found = np.empty((len(slope), rows.stop - rows.start))
@@ -63,17 +63,13 @@ def _scores(sample: Sample, inner: np.ndarray, slope: np.ndarray, level: np.ndar
     return np.concatenate(map_blocks(block, sample.n, max(_BLOCK // len(p), 64)), axis=1)
 
 
-def _variance(scores: np.ndarray, sample: Sample) -> float:
-    """Of the mean of the scores; 0 for a single sample."""
-    spread = moments(scores, sample.weights)[1]
-    return spread**2 / sample.total if math.isfinite(spread) else 0.0
-
-
 def _noise(counts: np.ndarray, p: np.ndarray) -> np.ndarray:
     """√(π/2)·E|X − np| of X hits in n = `counts`: normal, and Poisson in cells of a few hits."""
+    from scipy.special import gammaln
+
     expected = counts * np.minimum(p, 1 - p)
     some = np.clip(expected, 1e-12, 50.0)
     whole = np.floor(some)
-    log_mean = math.log(2) - some + (whole + 1) * np.log(some) - _log_factorial(whole)
-    lattice = np.exp(log_mean.astype(np.float64)) / np.sqrt(2 / math.pi * some)
+    log_mean = math.log(2) - some + (whole + 1) * np.log(some) - gammaln(whole + 1)
+    lattice = np.exp(log_mean) / np.sqrt(2 / math.pi * some)
     return np.sqrt(counts * np.maximum(p * (1 - p), 0)) * np.where(expected < 50, lattice, 1.0)

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from focalcal._arrays import to_numpy
-from focalcal._checks import check_labels, check_level, check_probs
+from focalcal._checks import check_level
+from focalcal.columns import Input, read
 from focalcal.errors import InputError
 from focalcal.metrics.declare import METRICS
 from focalcal.metrics.resampling import check_resamples, p_value, resample_pair
@@ -90,38 +90,36 @@ def compare(
     Efron & Tibshirani 1993, ch. 16.
     """
     check_level(level)
-    pair = [labels_and_values(y_true, given) for given in (first, second)]
-    if pair[0][0].shape != pair[1][0].shape or (pair[0][0] != pair[1][0]).any():
+    pair = [
+        read(given) if hasattr(given, "as_logits") else read(y_true, given)
+        for given in (first, second)
+    ]
+    if not np.array_equal(pair[0].labels, pair[1].labels):
         raise InputError(
             "expected the same samples in the same order, got different labels; give files with "
             "ids, or sort them alike"
         )
-    if any(v.ndim == 1 or v.shape[1] == 1 for _, given in pair for v in given.values()):
-        pair = [(y, _one_column(given)) for y, given in pair]
+    if "binary" in (pair[0].kind, pair[1].kind):  # both Brier scores then count class 1
+        pair = [dataclasses.replace(d, kind="binary") if d.n_classes == 2 else d for d in pair]
     settings = {"bins": bins, "threshold": threshold}
-    a, b = (Sample.read(y, needs=EVERYTHING, **v, **settings) for y, v in pair)
+    a, b = (Sample.of(data, EVERYTHING, **settings) for data in pair)
     one, other = a.stats(), b.stats()
     names = [m.name for m in METRICS.values() if m.resampled]
     resamples = check_resamples(resamples)
     draws = [np.stack(list(d.values())) for d in resample_pair(a, b, names, resamples, seed)]
     with np.errstate(invalid="ignore"):  # two infinite losses have no difference
         spread = dict(zip(names, draws[1] - draws[0]))
-    if a.n * a.n_classes <= MOST:
+    if a.n * pair[0].n_classes <= MOST:
         spread |= _left_out(pair, settings, seed)
     found = {}
     for name, m in METRICS.items():
         x, y = float(m.of(one)), float(m.of(other))
         estimate, p = _tested(y - x, spread.get(name), level, a.n, jackknife=not m.resampled)
-        found[name] = Difference(x, y, estimate, p, _better(m.better, y - x, p <= 1 - level))
+        better = ""
+        if m.better and p <= 1 - level and x != y:
+            better = "second" if (y < x) == (m.better == "lower") else "first"
+        found[name] = Difference(x, y, estimate, p, better)
     return Comparison(a.n, found, level, resamples, seed)
-
-
-def _one_column(given: dict[str, Any]) -> dict[str, Any]:
-    """Values of two classes as those of class 1, so that both Brier scores count the same."""
-    ((name, values),) = given.items()
-    if values.ndim == 1 or values.shape[1] != 2:
-        return given
-    return {name: values[:, 1] - values[:, 0] if name == "logits" else values[:, 1]}
 
 
 def _tested(
@@ -145,44 +143,19 @@ def _tested(
     return Estimate(value, value - half, value + half, n), float(p)
 
 
-def _left_out(pair: list[Any], settings: dict[str, Any], seed: int) -> dict[str, np.ndarray]:
+def _left_out(pair: list[Input], settings: dict[str, Any], seed: int) -> dict[str, np.ndarray]:
     """Differences of the class-wise metrics without each group of samples in turn."""
     metrics = [m for m in METRICS.values() if not m.resampled]
-    n = len(pair[0][0])
+    n = len(pair[0])
     groups = np.random.default_rng(seed).permutation(n) % min(GROUPS, n)
     needs = tuple({need for m in metrics for need in m.needs})
     if n < 2:
         return {}
 
-    def values(rows: np.ndarray) -> np.ndarray:
-        both = []
-        for y, given in pair:
-            part = {name: v[rows] for name, v in given.items()}
-            stats = Sample.read(y[rows], needs=needs, **part, **settings).stats()
-            both.append([float(m.of(stats)) for m in metrics])
-        return np.array(both[1]) - both[0]
+    def values(data: Input, rows: np.ndarray) -> np.ndarray:
+        stats = Sample.of(data.take(rows), needs, **settings).stats()
+        return np.array([float(m.of(stats)) for m in metrics])
 
-    found = np.array([values(np.flatnonzero(groups != g)) for g in range(groups.max() + 1)])
+    rest = [np.flatnonzero(groups != g) for g in range(groups.max() + 1)]
+    found = np.array([values(pair[1], rows) - values(pair[0], rows) for rows in rest])
     return {m.name: found[:, i] for i, m in enumerate(metrics)}
-
-
-def _better(direction: str, difference: float, told_apart: bool) -> str:
-    if not told_apart or not direction or difference == 0:
-        return ""
-    return "second" if (difference < 0) == (direction == "lower") else "first"
-
-
-def labels_and_values(y_true: Any, given: Any) -> tuple[np.ndarray, dict[str, Any]]:
-    """Labels as class indices, and the keyword of `Sample.read` with the model's output.
-
-    Texts are looked up here, among all samples: some rows need not have every class.
-    """
-    if not hasattr(given, "as_logits"):
-        probs = to_numpy(check_probs(given))
-        width = probs.shape[1] if probs.ndim == 2 and probs.shape[1] > 1 else 2
-        return to_numpy(check_labels(y_true, len(probs), width)), {"y_prob": probs}
-    if given.labels is None or given.task == "multilabel":
-        raise InputError("expected single-label predictions with labels to compare")
-    name = "logits" if given.logits is not None else "y_prob"
-    values = given.logits if given.logits is not None else given.probs
-    return to_numpy(given.labels), {name: to_numpy(values)}

@@ -32,8 +32,6 @@ _NONE = math.nan, math.nan
 _MOST_SKEWED = 0.3
 """Of resamples: the skewness of 200 is known to ± 0.17, and Hall's interval explodes beyond 0.4."""
 _STEPS = 24
-_erf = np.frompyfunc(math.erf, 1, 1)
-"""Element by element: SciPy would take longer to import than this takes for 1,000 classes."""
 
 
 def bootstrap_interval(
@@ -97,7 +95,7 @@ def _unseen_errors(name: str, sample: Sample, level: float) -> float:
         cost = np.maximum((sample.values["entropy"] + c * np.log(c)) / doubt, -np.log(doubt))
         w = (c < 1) * (1.0 if w is None else w)
     else:
-        scale = 1.0 if sample.kind == "classes" else 0.5
+        scale = 1.0 if sample.data.kind == "classes" else 0.5
         squares = loss / scale + 2 * c - 1
         cost = scale * (squares + 1 - 2 * (squares - c**2) / doubt)
     if w is not None and w.sum() == 0:
@@ -138,12 +136,12 @@ def moments(x: np.ndarray, weights: np.ndarray | None) -> tuple[float, float, fl
 
 
 def _hall(value: float, error: float, skewness: float, level: float, n: float) -> Ends:
-    """Interval of a mean with this standard error and skewness (Hall 1992, "On the removal of
-    skewness by transformation"), with the quantile of Student's t."""
+    """Hall's interval (1992) of a mean with this standard error and skewness, by Student's t."""
+    from scipy.special import stdtrit
+
     if not (math.isfinite(error) and n > 1):
         return _NONE
-    reach = _student(NormalDist().inv_cdf((1 + level) / 2), n - 1)
-    a = skewness
+    reach, a = float(stdtrit(n - 1, (1 + level) / 2)), skewness
 
     def ended(h: float) -> float:
         """T where T + a·T²/3 + a²·T³/27 + a/6 is h."""
@@ -152,16 +150,6 @@ def _hall(value: float, error: float, skewness: float, level: float, n: float) -
         return 3 / a * (math.cbrt(1 + a * (h - a / 6)) - 1)
 
     return value - error * ended(reach), value - error * ended(-reach)
-
-
-def _student(z: float, df: float) -> float:
-    """The quantile of Student's t for a normal quantile z, by Fisher's expansion in 1/df."""
-    terms = (
-        (z**3 + z) / 4,
-        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
-        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
-    )
-    return z + sum(term / df**i for i, term in enumerate(terms, 1))
 
 
 def proportion_interval(value: float, sample: Sample, level: float) -> Ends:
@@ -239,7 +227,7 @@ def calibration_interval(value: float, sample: Sample, level: float) -> Ends:
     If all samples are right, it allows for errors as the accuracy does: they move the gap of two
     classes each.
     """
-    scale, errors = sample.brier_scale, _unseen_share(sample, level)
+    scale, errors = sample.stats().brier_scale, _unseen_share(sample, level)
     low, high = _brier_ends(value / scale, -1, sample.class_cells.squares, sample, level)
     if errors:
         high = max(high, (math.sqrt(value / scale) + math.sqrt(2) * errors) ** 2)
@@ -248,7 +236,7 @@ def calibration_interval(value: float, sample: Sample, level: float) -> Ends:
 
 def refinement_interval(value: float, sample: Sample, level: float) -> Ends:
     """The interval of the Brier score less its calibration part, which takes too much off it."""
-    scale = sample.brier_scale
+    scale = sample.stats().brier_scale
     rest = sample.values["brier"] / scale - sample.class_cells.squares
     low, high = _brier_ends(value / scale, 1, rest, sample, level)
     high = scale * high + _unseen_errors("brier", sample, level)
@@ -257,7 +245,7 @@ def refinement_interval(value: float, sample: Sample, level: float) -> Ends:
 
 def _brier_ends(value: float, sign: int, scores: np.ndarray, sample: Sample, level: float) -> Ends:
     """The ends for a part of the Brier score, whose bias is the other's with the other sign."""
-    k = sample.n_classes
+    k = len(sample.classes.counts)
     bias, noise = _bias(sample.classes, k)
     return _square_ends(value + sign * bias, scores, noise * _shared(k), sample, level)
 
@@ -313,7 +301,9 @@ def _square_ends(
 
 def mean_slope(x: np.ndarray) -> np.ndarray:
     """h'(x) = 2Φ(x) − 1."""
-    return _erf(x / math.sqrt(2)).astype(np.float64)
+    from scipy.special import erf
+
+    return erf(x / math.sqrt(2))
 
 
 def _solve(mean: Callable[[float], float], target: float) -> float:

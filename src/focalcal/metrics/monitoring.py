@@ -69,15 +69,15 @@ class Batch:
     stats: CalibrationStats | None
 
     def __add__(self, other: Batch) -> Batch:
-        stats = [s for s in (self.stats, other.stats) if s is not None]
-        if len(stats) == 2:
-            stats = [CalibrationStats.from_json(stats[0].to_json()).merge(stats[1])]
+        stats = self.stats or other.stats
+        if self.stats and other.stats:
+            stats = self.stats + other.stats
         return Batch(
             self.seen + other.seen,
             self.labelled + other.labelled,
             self.variance + other.variance,
             self.ratios + other.ratios,
-            stats[0] if stats else None,
+            stats,
         )
 
 
@@ -288,15 +288,9 @@ def _values(stats: CalibrationStats | None) -> dict[str, float | None]:
 
 
 def _result(record: dict[str, Any]) -> BatchResult:
-    accuracy = record["accuracy"]
-    return BatchResult(
-        **record
-        | {
-            "accuracy": None if accuracy is None else Estimate(**accuracy),
-            "expected_accuracy": Estimate(**record["expected_accuracy"]),
-            "alarms": tuple(record["alarms"]),
-        }
-    )
+    given = {name: record[name] for name in ("accuracy", "expected_accuracy")}
+    estimates = {name: None if e is None else Estimate(**e) for name, e in given.items()}
+    return BatchResult(**record | estimates | {"alarms": tuple(record["alarms"])})
 
 
 def _sums(b: Bins) -> list[list[float]]:

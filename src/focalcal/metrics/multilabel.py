@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
+import operator
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +17,6 @@ from focalcal.errors import InputError
 if TYPE_CHECKING:
     from focalcal.metrics.summary import Evaluation
 
-Progress = Callable[[float], None]
-
 
 def evaluate_labels(
     y_true: Any,
@@ -24,7 +24,7 @@ def evaluate_labels(
     y_prob: Any = None,
     logits: Any = None,
     names: Sequence[str] | None = None,
-    progress: Progress | None = None,
+    progress: Callable[[float], None] | None = None,
     **settings: Any,
 ) -> Evaluation:
     """The evaluation of labels (N, L), 0 or 1: the mean over the labels, and each by itself.
@@ -43,22 +43,16 @@ def evaluate_labels(
             f"got {tuple(labels.shape)} and {tuple(values.shape)}"
         )
     width = labels.shape[1]
-    names = tuple(map(str, names or range(width)))
     parts: dict[str, Evaluation] = {}
-    for j, name in enumerate(names):
-
-        def tick(fraction: float, j: int = j) -> None:
-            if progress is not None:
-                progress((j + fraction) / width)
-
-        parts[name] = evaluate(
-            to_numpy(labels[:, j]), **{key: values[:, j]}, **settings, progress=tick
-        )
+    for j, name in enumerate(map(str, names or range(width))):
+        tick = None if progress is None else lambda part, j=j: progress((j + part) / width)
+        given = {key: values[:, j], **settings, "progress": tick}
+        parts[name] = evaluate(to_numpy(labels[:, j]), **given)
     several = list(parts.values())
     metrics = {}
     for name in several[0].metrics:
-        estimates = [part[name] for part in several]
-        value, low, high = (_mean([getattr(e, end) for e in estimates]) for end in _ENDS)
+        ends = ("value", "low", "high")
+        value, low, high = (_mean([getattr(e[name], end) for e in several]) for end in ends)
         metrics[name] = Estimate(value, low, high, several[0].n)
     tests = [part.test for part in several]
     test = CalibrationTest(
@@ -67,15 +61,10 @@ def evaluate_labels(
         expected_ece=_mean([t.expected_ece for t in tests]),
         resamples=tests[0].resamples,
     )
-    bins = several[0].reliability
-    for part in several[1:]:
-        bins = bins + part.reliability
+    bins = functools.reduce(operator.add, (part.reliability for part in several))
     return dataclasses.replace(
         several[0], metrics=metrics, test=test, reliability=bins, n_classes=width, labels=parts
     )
-
-
-_ENDS = ("value", "low", "high")
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -45,11 +45,9 @@ def share_interval(hits: Any, n: Any, level: float = 0.95) -> tuple[np.ndarray, 
 
 def binomial_cdf(hits: Any, n: Any, p: float) -> np.ndarray:
     """P(Bin(n, p) ≤ hits)."""
-    from scipy.special import betainc
+    from scipy.special import bdtr
 
-    hits, n = np.broadcast_arrays(hits, n)
-    below = hits < n
-    return np.where(below, betainc(np.where(below, n - hits, 1), hits + 1.0, 1 - p), 1.0)
+    return bdtr(np.asarray(hits, np.float64), n, p)
 
 
 def most_hits(n: int, p: float, alpha: float) -> int:

@@ -84,7 +84,10 @@ def _draws(
     progress: Callable[[float], None] | None = None,
 ) -> list[Values]:
     """Values on resamples drawn of the first; each sample comes with its place among those."""
-    names, done = check_names(names), 0
+    names, done = tuple(names), 0
+    known = [m.name for m in METRICS.values() if m.resampled]
+    if unknown := sorted(set(names) - set(known)):
+        raise InputError(f"expected names among {', '.join(known)}; got {', '.join(unknown)}")
 
     def chunk(rows: slice) -> list[Values]:
         nonlocal done
@@ -141,15 +144,6 @@ def consistency_values(sample: Sample, resamples: int, seed: int) -> np.ndarray:
         return np.abs(mass - np.add.reduceat(hits, starts, axis=1)).sum(axis=1) / sample.total
 
     return np.concatenate(map_blocks(chunk, resamples, rows_per_chunk(sample.n)))
-
-
-def check_names(names: Iterable[str]) -> tuple[str, ...]:
-    """Names of metrics that can be resampled."""
-    names, known = tuple(names), [m.name for m in METRICS.values() if m.resampled]
-    unknown = sorted(set(names) - set(known))
-    if unknown:
-        raise InputError(f"expected names among {', '.join(known)}; got {', '.join(unknown)}")
-    return names
 
 
 def p_value(null: np.ndarray, value: float) -> float:

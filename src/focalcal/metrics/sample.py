@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 from collections.abc import Callable, Iterator
 from functools import cached_property, partial
@@ -34,17 +35,14 @@ class Sample:
     the intervals of class-wise errors.
     """
 
-    confidence: np.ndarray
-    correct: np.ndarray
-    values: dict[str, np.ndarray]
-    weights: np.ndarray | None
-    n_classes: int
-    kind: str
+    data: Input
     bins: int
     threshold: float
+    confidence: np.ndarray
+    correct: np.ndarray
+    values: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
     classes: Bins | None = None
-    even: EvenBins | None = None
-    labels: np.ndarray | None = None
+    even: Bins | None = None
     probs: np.ndarray | None = None
 
     @classmethod
@@ -72,46 +70,47 @@ class Sample:
     @classmethod
     def of(cls, data: Input, needs: tuple[str, ...], *, bins: int, threshold: float) -> Self:
         """The columns that metrics with these `needs` read, block by block."""
-        bins, threshold = _bins.check_bins(bins), check_threshold(threshold)
-        n, k, kind = len(data), data.n_classes, _float_type(data.values)
-        settings = {"n_classes": k, "kind": data.kind, "bins": bins, "threshold": threshold}
+        edges, threshold = _bins.equal_width_edges(bins), check_threshold(threshold)
+        settings = {"data": data, "bins": len(edges) - 1, "threshold": threshold}
         if data.top is not None and not {"sums", "classes", "even"} & set(needs):
-            return cls(*data.top, {}, data.weights, **settings)
-        confidence, correct, labels = np.empty(n, kind), np.empty(n, bool), np.empty(n, np.intp)
+            return cls(**settings, confidence=data.top[0], correct=data.top[1])
+        n, k, kind = len(data), data.n_classes, data.dtype
+        confidence, correct = np.empty(n, kind), np.empty(n, bool)
         values = {name: np.empty(n) for name in (SUMS if "sums" in needs else ())}
         probs = np.empty((k, n), kind) if "even" in needs else None
-        edges, kernel = _bins.equal_width_edges(bins), kernels.pick(data.quick)
-        near = kernels.open_edges(edges, kind)
+        kernel, near = kernels.pick(data.quick), kernels.open_edges(edges, kind)
 
         def run(blocks: Iterator[tuple[Columns, slice]]) -> np.ndarray:
-            table = np.zeros((3, k, bins))
+            table = np.zeros((3, k, len(edges) - 1))
             for c, rows in blocks:
-                confidence[rows], correct[rows], labels[rows] = c.confidence, c.correct, c.labels
+                confidence[rows], correct[rows] = c.confidence, c.correct
                 for name, column in values.items():
                     column[rows] = SUMS[name](c, threshold)
                 if probs is not None:
                     probs[:, rows] = c.probs.T
                 if "classes" in needs:
                     w = None if data.weights is None else data.weights[rows]
-                    kernel.class_bins_of(c.probs, c.labels, w, near, table)
+                    kernel.class_bins_of(c.probs, data.labels[rows], w, near, table)
             return table
 
         table = sum(map_columns(data, run, scores="sums" in needs))
         return cls(
+            **settings,
             confidence=confidence,
             correct=correct,
             values=values,
-            weights=data.weights,
-            **settings,
             classes=Bins(edges, *table) if "classes" in needs else None,
-            even=None if probs is None else EvenBins.of(labels, probs, bins, data.weights),
-            labels=labels,
+            even=None if probs is None else _even(data, probs, len(edges) - 1),
             probs=probs,
         )
 
     @property
     def n(self) -> int:
         return len(self.confidence)
+
+    @property
+    def weights(self) -> np.ndarray | None:
+        return self.data.weights
 
     @cached_property
     def total(self) -> float:
@@ -135,18 +134,13 @@ class Sample:
         extra = [] if self.weights is None else [self.weights]
         return np.lexsort((*extra, *self.values.values(), self.correct, self.confidence))
 
-    @property
-    def brier_scale(self) -> float:
-        return 0.5 if self.kind == "binary" else 1.0
-
     @cached_property
     def class_cells(self) -> Cells:
-        inner = np.tile(self.classes.edges[1:-1], (self.n_classes, 1))
-        return Cells(self, self.classes, inner)
+        return Cells(self, self.classes)
 
     @cached_property
     def even_cells(self) -> Cells:
-        return Cells(self, self.even.bins, self.even.edges)
+        return Cells(self, self.even)
 
     def stats(self) -> CalibrationStats:
         """The statistics of the samples as they are, exact in everything."""
@@ -157,7 +151,9 @@ class Sample:
             wrong = w - right
             sums = {name: np.array([v @ wrong, v @ right]) for name, v in self.values.items()}
         return CalibrationStats(
-            **self._settings(),
+            **self.data.settings,
+            bins=self.bins,
+            threshold=self.threshold,
             n=self.n,
             sums=sums or None,
             top=_bins.bin_samples(
@@ -165,23 +161,14 @@ class Sample:
             ),
             classes=self.classes,
             exact=partial(in_order, self.confidence, self.correct, self.weights),
-            even=None if self.even is None else self.even.bins,
+            even=self.even,
         )
 
     def take(self, rows: Any) -> Self:
-        """The samples of some rows (indices or a mask), without class-wise counts."""
-        rows = np.asarray(rows)
-        return dataclasses.replace(
-            self,
-            confidence=self.confidence[rows],
-            correct=self.correct[rows],
-            values={name: v[rows] for name, v in self.values.items()},
-            weights=None if self.weights is None else self.weights[rows],
-            classes=None,
-            even=None,
-            labels=None,
-            probs=None,
-        )
+        """The samples of some rows (indices), without class-wise counts."""
+        needs = ("sums", "top", "order") if self.values else ("top", "order")
+        data = self.data.take(np.asarray(rows))
+        return type(self).of(data, needs, bins=self.bins, threshold=self.threshold)
 
     def resampled(self, counts: np.ndarray) -> CalibrationStats:
         """Statistics with a leading axis: row i counts sample j of `order` counts[i, j] times.
@@ -191,16 +178,18 @@ class Sample:
         """
         found = (counts @ self._products).reshape(len(counts), 2, -1)
         sums = {name: found[..., i] for i, name in enumerate(self.values)}
-        g = self._groups
+        starts, confidence, bins = self._groups
         right = counts * self._sorted["correct"]
-        weights, hits = (np.add.reduceat(v, g.starts, axis=1) for v in (counts, right))
-        top = (np.add.reduceat(v, g.bins, axis=1) for v in (weights, weights * g.confidence, hits))
+        weights, hits = (np.add.reduceat(v, starts, axis=1) for v in (counts, right))
+        top = (np.add.reduceat(v, bins, axis=1) for v in (weights, weights * confidence, hits))
         return CalibrationStats(
-            **self._settings(),
+            **self.data.settings,
+            bins=self.bins,
+            threshold=self.threshold,
             n=self.n,
             sums=sums or None,
-            top=Bins(np.arange(len(g.bins) + 1.0), *top),  # the bins that are not empty
-            exact=lambda: Ordered(g.confidence, weights, hits),
+            top=Bins(np.arange(len(bins) + 1.0), *top),  # the bins that are not empty
+            exact=lambda: Ordered(confidence, weights, hits),
         )
 
     @cached_property
@@ -217,7 +206,8 @@ class Sample:
         return np.stack(parts, axis=1) if parts else np.zeros((self.n, 0))
 
     @cached_property
-    def _groups(self) -> _Groups:
+    def _groups(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Where each group of sorted samples begins, its mean confidence, where each bin begins."""
         confidence = self.confidence[self.order]
         starts = group_starts(confidence)
         fixed = bin_starts(confidence, _bins.equal_width_edges(self.bins))
@@ -227,56 +217,25 @@ class Sample:
             starts = np.union1d(even, fixed)
         sizes = np.diff(np.append(starts, self.n))
         mean = np.add.reduceat(self._sorted["confidence"], starts) / sizes
-        return _Groups(starts, mean, np.searchsorted(starts, fixed))
-
-    def _settings(self) -> dict[str, Any]:
-        columns = 1 if self.kind == "binary" else self.n_classes
-        return {
-            "n_classes": columns,
-            "bins": self.bins,
-            "threshold": self.threshold,
-            "kind": self.kind,
-        }
+        return starts, mean, np.asarray(np.searchsorted(starts, fixed))
 
 
-@dataclasses.dataclass(frozen=True)
-class _Groups:
-    """Groups of sorted samples: where each begins, its mean confidence, where each bin begins."""
+def _even(data: Input, probs: np.ndarray, m: int) -> Bins:
+    """Bins of equal mass of each class, (K, M); where ties leave fewer, the last edges are inf."""
+    k = len(probs)
+    tables, edges = np.zeros((3, k, m)), np.full((k, m + 1), np.inf)
+    by_label = np.argsort(data.labels, kind="stable")
+    ends = np.searchsorted(data.labels[by_label], np.arange(k + 1))
 
-    starts: np.ndarray
-    confidence: np.ndarray
-    bins: np.ndarray
+    def some(classes: slice) -> None:
+        for j in range(classes.start, classes.stop):
+            mine = by_label[ends[j] : ends[j + 1]]
+            b = _bins.even_bins(probs[j], mine, m, data.weights)
+            edges[j, : len(b)] = b.edges[:-1]
+            tables[:, j, : len(b)] = b.counts, b.confidence_sums, b.correct_sums
 
-
-@dataclasses.dataclass(frozen=True)
-class EvenBins:
-    """Bins of equal mass of each class's probability: sums (K, M), and their edges (K, M−1).
-
-    A class with ties has fewer bins; its last edges are infinite and its last bins empty.
-    """
-
-    bins: Bins
-    edges: np.ndarray
-
-    @classmethod
-    def of(
-        cls, labels: np.ndarray, probs: np.ndarray, m: int, weights: np.ndarray | None
-    ) -> EvenBins:
-        k = len(probs)
-        tables, edges = np.zeros((3, k, m)), np.full((k, m - 1), np.inf)
-        by_label = np.argsort(labels, kind="stable")
-        ends = np.searchsorted(labels[by_label], np.arange(k + 1))
-
-        def some(classes: slice) -> None:
-            for j in range(classes.start, classes.stop):
-                mine = by_label[ends[j] : ends[j + 1]]
-                b = _bins.even_bins(probs[j], mine, m, weights)
-                edges[j, : len(b) - 1] = b.edges[1:-1]
-                for table, part in zip(tables, (b.counts, b.confidence_sums, b.correct_sums)):
-                    table[j, : len(b)] = part
-
-        map_blocks(some, k, 4)
-        return cls(Bins(np.arange(m + 1.0), *tables), edges)
+    map_blocks(some, k, 4)
+    return Bins(edges, *tables)
 
 
 def of_samples(*needs: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -288,12 +247,11 @@ def of_samples(*needs: str) -> Callable[[Callable[..., Any]], Callable[..., Any]
     names = {p.name for p in data}
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
         def measure(y_true: Any, y_prob: Any = None, *more: Any, **options: Any) -> Any:
             given = {name: options.pop(name) for name in names & set(options)}
             return function(Sample.read(y_true, y_prob, needs, **given), *more, **options)
 
-        for name in ("__name__", "__qualname__", "__doc__", "__module__"):
-            setattr(measure, name, getattr(function, name))
         own = inspect.signature(function)
         both = sorted([*data, *list(own.parameters.values())[1:]], key=lambda p: p.kind)
         measure.__signature__ = own.replace(parameters=both)  # type: ignore[attr-defined]
@@ -308,7 +266,3 @@ def slices(groups: Any) -> Iterator[tuple[Any, np.ndarray]]:
     order = np.argsort(index, kind="stable")
     ends = np.cumsum(np.bincount(index, minlength=len(names)))
     yield from zip(names, np.split(order, ends[:-1]))
-
-
-def _float_type(values: Any) -> Any:
-    return np.float32 if "float32" in str(values.dtype) else np.float64

@@ -161,8 +161,8 @@ def brier_decomposition(sample: Sample) -> BrierDecomposition:
 
     Murphy 1973; Stephenson et al. 2008 for the within-bin term.
     """
-    s, scale = sample.stats(), sample.brier_scale
-    b, score = s.classes, float(s.mean("brier"))
+    s = sample.stats()
+    scale, b, score = s.brier_scale, s.classes, float(s.mean("brier"))
     total = b.total[:, None]
     frequency = _bins.ratio_or_zero(b.correct_sums, b.counts)
     base = b.correct_sums.sum(axis=-1, keepdims=True) / total
@@ -202,31 +202,31 @@ def correctness_split(sample: Sample) -> CorrectnessSplit:
     return CorrectnessSplit(right=means(1, "right"), wrong=means(0, "wrong"))
 
 
-def _declare_splits() -> None:
-    """Entropy, NLL and p_y of rightly and of wrongly predicted samples."""
-    sums = {
-        "entropy": ("entropy", "", np.inf),
-        "nll": ("log-loss", "", np.inf),
-        "true_class_probability": ("probability of the true class", "%", 1.0),
-    }
-    for name, (title, unit, most) in sums.items():
-        for group, adverb in _SPLIT.items():
+def _declare_split(name: str, title: str, unit: str, most: float, group: str) -> None:
+    """The mean of a sum over rightly or over wrongly predicted samples."""
 
-            def mean(s: CalibrationStats, name: str = name, group: str = group) -> Any:
-                return s.mean(name, group)
+    def mean(s: CalibrationStats) -> Any:
+        return s.mean(name, group)
 
-            mean.__doc__ = f"Mean {title} of {adverb} predicted samples."
-            metric(
-                f"{title} of {adverb} predicted samples",
-                name=f"{name}_{group}",
-                unit=unit,
-                range=(0, most),
-                better="",
-                needs=("sums",),
-                interval=mean_interval(lambda s, name=name: s.values[name], group),
-                within=group,
-                show="",
-            )(mean)
+    title = f"{title} of {_SPLIT[group]} predicted samples"
+    mean.__doc__ = f"Mean {title}."
+    metric(
+        title,
+        name=f"{name}_{group}",
+        unit=unit,
+        range=(0, most),
+        better="",
+        needs=("sums",),
+        interval=mean_interval(lambda s: s.values[name], group),
+        within=group,
+        show="",
+    )(mean)
 
 
-_declare_splits()
+for _sum in (
+    ("entropy", "entropy", "", np.inf),
+    ("nll", "log-loss", "", np.inf),
+    ("true_class_probability", "probability of the true class", "%", 1.0),
+):
+    for _group in _SPLIT:
+        _declare_split(*_sum, _group)

@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 
 from focalcal.bins import ratio, ratio_or_zero
-from focalcal.metrics.declare import metric
+from focalcal.metrics.declare import METRICS, metric
 from focalcal.metrics.intervals import high_proportion_interval, proportion_interval
 from focalcal.metrics.sample import Sample, of_samples
-from focalcal.ordered import Ordered
 from focalcal.stats import CalibrationStats
 
 
@@ -125,7 +124,16 @@ def aurc(s: CalibrationStats) -> Any:
 
     Geifman et al. 2019.
     """
-    return area_under_risk_coverage(s.ordered)
+    o = s.ordered
+    weights, errors = o.weights[..., ::-1], (o.weights - o.hits)[..., ::-1]
+    after = np.cumsum(weights, axis=-1)
+    before = after - weights
+    errors_before = np.cumsum(errors, axis=-1) - errors
+    rate = ratio_or_zero(errors, weights)
+    step = np.diff(_harmonic(after), axis=-1, prepend=0.0)
+    # A group of g tied samples with error rate r, entered after W samples with E errors, adds the
+    # mean over its orders, Σ_{j≤g} (E + r·j)/(W + j) = r·g + (E − r·W)(H(W+g) − H(W)).
+    return (errors + (errors_before - rate * before) * step).sum(axis=-1) / after[..., -1]
 
 
 @of_samples("sums")
@@ -156,36 +164,21 @@ def risk_coverage(sample: Sample) -> RiskCoverage:
 
     El-Yaniv & Wiener 2010; Geifman & El-Yaniv 2017.
     """
-    o = sample.stats().ordered
+    s = sample.stats()
+    o = s.ordered
     kept = np.cumsum(o.weights[::-1])
     wrong = np.cumsum((o.weights - o.hits)[::-1])
     return RiskCoverage(
         threshold=o.confidence[::-1],
         coverage=kept / kept[-1],
         risk=wrong / kept,
-        area=float(area_under_risk_coverage(o)),
+        area=float(METRICS["aurc"].of(s)),
         n=sample.n,
     )
 
 
-def area_under_risk_coverage(o: Ordered) -> np.ndarray:
-    """Mean over k = 1..n of the error rate of the k most confident samples.
-
-    A group of g tied samples with error rate r, entered after W samples with E errors, adds the
-    mean over its orders, Σ_{j≤g} (E + r·j)/(W + j) = r·g + (E − r·W)(H(W+g) − H(W)). Harmonic
-    numbers H extend to real weights by the digamma function.
-    """
-    weights, errors = o.weights[..., ::-1], (o.weights - o.hits)[..., ::-1]
-    after = np.cumsum(weights, axis=-1)
-    before = after - weights
-    errors_before = np.cumsum(errors, axis=-1) - errors
-    rate = ratio_or_zero(errors, weights)
-    step = np.diff(_harmonic(after), axis=-1, prepend=0.0)
-    return (errors + (errors_before - rate * before) * step).sum(axis=-1) / after[..., -1]
-
-
 def _harmonic(x: np.ndarray) -> np.ndarray:
-    """H(x) = Σ_{j≤x} 1/j for whole x, ψ(x+1) + γ in between."""
+    """H(x) = Σ_{j≤x} 1/j for whole x, ψ(x+1) + γ in between, where weights are not whole."""
     whole = x.astype(np.int64)
     if (whole == x).all() and x.max() < 1e8:
         table = np.concatenate([[0.0], np.cumsum(1.0 / np.arange(1, whole.max() + 1))])

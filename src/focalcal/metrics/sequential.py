@@ -90,19 +90,17 @@ def miscalibration_ratios(
     then compared with the closest such probability, which keeps the mean ratio at most 1.
     Exact for every number of samples, which may be added up batch by batch.
     """
+    from scipy.special import log_expit, logit
+
     # A confidence that rounds to 1 is taken as 1 − ε of its precision.
     limit = math.log(2 / np.finfo(confidence.dtype).eps)
     c = confidence.astype(np.float64)
-    with np.errstate(divide="ignore"):
-        odds = np.clip(np.log(c) - np.log1p(-c), -limit, limit)
+    odds = np.clip(logit(c), -limit, limit)
     sign = np.where(correct, 1.0, -1.0)
-    claimed = _log_sigmoid(sign * odds)
+    claimed = log_expit(sign * odds)
     if tolerance == 0:
         return np.array(
-            [
-                (_log_sigmoid(sign * (a + b * odds)) - claimed).sum()
-                for a, b in MISCALIBRATED.tolist()
-            ]
+            [(log_expit(sign * (a + b * odds)) - claimed).sum() for a, b in MISCALIBRATED.tolist()]
         )
     low, high = c - tolerance, c + tolerance
     found = []
@@ -187,7 +185,3 @@ def _joined(off: np.ndarray, variance: np.ndarray, least: float = 3.0) -> list[n
     if not groups:
         return [np.empty(0), np.empty(0)]
     return [np.add.reduceat(x, groups) for x in (off, variance)]
-
-
-def _log_sigmoid(x: np.ndarray) -> np.ndarray:
-    return np.minimum(x, 0.0) - np.log1p(np.exp(-np.abs(x)))

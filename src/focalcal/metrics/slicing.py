@@ -12,8 +12,8 @@ import numpy as np
 
 from focalcal._checks import check_level, check_whole
 from focalcal.bins import bin_index, mean_gap, ratio_or_zero
+from focalcal.columns import read
 from focalcal.errors import InputError
-from focalcal.metrics.comparison import labels_and_values
 from focalcal.metrics.declare import percent
 from focalcal.metrics.resampling import check_resamples, consistency_values, p_value
 from focalcal.metrics.sample import EVERYTHING, Sample, slices
@@ -128,23 +128,19 @@ def evaluate_by(
     """
     check_level(level)
     least, resamples = check_whole(least, "least", 1), check_resamples(resamples)
-    given = y_true if y_prob is None else y_prob
-    labels, values = labels_and_values(None if y_prob is None else y_true, given)
-    rows = named_rows(_columns(given, by), len(labels))
-    tested = [name for name, r in rows if len(r) >= least]
-    m = max(len(tested), 1)
-    found: list[Slice] = []
-    for name, r in rows:
-        if len(r) < least:
-            found.append(few(name, len(r)))
-            continue
-        part = {key: v[r] for key, v in values.items()}
-        sample = Sample.read(labels[r], needs=EVERYTHING, bins=bins, threshold=threshold, **part)
+    data = read(y_true, y_prob)
+    rows = named_rows(_columns(y_true, by), len(data))
+    m = max(sum(len(r) >= least for _, r in rows), 1)
+
+    def measured(name: str, r: np.ndarray) -> Slice:
+        sample = Sample.of(data.take(r), EVERYTHING, bins=bins, threshold=threshold)
         e = evaluate_sample(sample, resamples, 1 - (1 - level) / m, seed)
         # Holm's correction multiplies by up to m: so much finer must the p-value be.
         null = consistency_values(sample, max(resamples, 2000, 200 * m), seed)
         p = p_value(null, e.test.ece)
-        found.append(Slice(name, len(r), e.metrics, e.test.ece, float(null.mean()), p))
+        return Slice(name, len(r), e.metrics, e.test.ece, float(null.mean()), p)
+
+    found = [measured(name, r) if len(r) >= least else few(name, len(r)) for name, r in rows]
     return SlicedEvaluation(tuple(holm(found)), level, least)
 
 
@@ -155,15 +151,13 @@ def of_statistics(
 
     Correctness per bin is drawn from its normal limit; the variance is that of the histogram.
     """
-    found = []
-    for name in sorted(stats):
-        s = stats[name]
-        if s.n < least:
-            found.append(few(name, s.n))
-            continue
+
+    def measured(name: str, s: CalibrationStats) -> Slice:
         ece, null = _null_of(s)
-        p = p_value(null, ece)
-        found.append(Slice(name, s.n, s.compute().metrics, ece, float(null.mean()), p))
+        return Slice(name, s.n, s.compute().metrics, ece, float(null.mean()), p_value(null, ece))
+
+    some = sorted(stats.items())
+    found = [measured(name, s) if s.n >= least else few(name, s.n) for name, s in some]
     return SlicedEvaluation(tuple(holm(found)), level, least)
 
 

@@ -21,6 +21,7 @@ _FORMAT = "focalcal.CalibrationStats"
 _VERSION = 2
 _OLD_TABLES = {"top": "fixed", "classes": "columns", "fine": "fine"}
 _OLD_SUMS = ("nll", "zero", "entropy", "true_class_probability")
+_ALWAYS = {"weight", "brier", "high", *_OLD_SUMS}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,61 +91,59 @@ def from_json(text: str) -> CalibrationStats:
             "read it with the focalcal that wrote it"
         )
     _expect_keys(state, {"format", "version", *SETTINGS, "n", "sums", *TABLES}, "the file")
-    _expect_keys(state["classes"], set(PARTS), "classes")
-    n_classes, kind = state["n_classes"], state["kind"]
-    if kind not in ("classes", "binary", "event") or (kind == "classes") == (n_classes == 1):
-        raise FileFormatError(f"expected valid settings, got kind {kind!r} of {n_classes} classes")
-    columns = 2 if kind == "binary" else n_classes
-    _expect_lengths(state["classes"]["counts"], columns, state["bins"])
-    try:
-        stats = CalibrationStats(*(state[name] for name in SETTINGS))
-    except (TypeError, ValueError, OverflowError) as e:
-        raise FileFormatError(f"expected valid settings, got: {e}") from e
-    stats.n = _whole(state["n"])
+    for name in TABLES:
+        _expect_keys(state[name], set(PARTS), name)
+    _expect_keys(state["sums"], set(SUMS), "sums", optional=set(SUMS) - _ALWAYS)
+    stats = _empty({name: state[name] for name in SETTINGS}, state["classes"]["counts"])
+    stats.n = state["n"]
+    if type(stats.n) is not int or stats.n < 0:
+        raise FileFormatError(f"expected n as a whole number >= 0, got {stats.n!r}")
     # A metric that was declared after the file was written is unknown, not 0.
-    known = {name: [np.nan, np.nan] for name in SUMS} | state["sums"]
-    _expect_keys(known, set(SUMS), "sums")
-    missing = {name for name in SUMS if name not in state["sums"]}
-    if missing & {"weight", "brier", "high", *_OLD_SUMS}:
-        _expect_keys(state["sums"], set(SUMS), "sums")
-    stats.sums = {
-        name: np.array(v) if name in missing else _numbers(v, (2,), f"sums.{name}")
-        for name, v in known.items()
+    stats.sums = {name: np.full(2, np.nan) for name in SUMS} | {
+        name: _numbers(v, (2,), f"sums.{name}") for name, v in state["sums"].items()
     }
     for name, b in stats.tables().items():
-        _expect_keys(state[name], set(PARTS), name)
         parts = [_numbers(state[name][p], b.counts.shape, f"{name}.{p}") for p in PARTS]
         setattr(stats, name, Bins(b.edges, *parts))
     _check_consistent(stats)
     return stats
 
 
+def _empty(settings: dict[str, Any], rows: Any) -> CalibrationStats:
+    """Statistics of no samples, once the rows (K, M) show that tables have the declared size."""
+    kind, k = settings["kind"], settings["n_classes"]
+    known = kind in ("classes", "binary", "event") and (kind == "classes") == (k != 1)
+    declared = 2 if kind == "binary" else k, settings["bins"]
+    try:
+        found = len(rows), len(rows[0])
+        if known and declared == found:
+            return CalibrationStats(**settings)
+        problem = f"kind {kind!r} and {declared} as the shape of bins that are {found}"
+    except (TypeError, ValueError, OverflowError, LookupError) as error:
+        problem = str(error)
+    raise FileFormatError(f"expected valid settings, got: {problem}")
+
+
 def _from_version_1(state: dict[str, Any]) -> dict[str, Any]:
     """The state of a file of focalcal 0.1, whose one column was the forecast of an event."""
     renamed = {new: state.get(old) for new, old in _OLD_TABLES.items()}
-    s = state.get("sums")
+    s, event = state.get("sums"), state.get("n_classes") == 1
     try:
         sums = {name: [s[f"{name}_wrong"], s[f"{name}_right"]] for name in _OLD_SUMS}
         right, high = s["right"], s["high_correct"]
+        if event:  # "right" was y_prob > 1/2 == y_true; how losses split by the event is unknown
+            right = sum(state["fixed"]["correct_sums"])
+            sums = {name: [sum(pair), 0.0] for name, pair in sums.items()}
         sums |= {
             "weight": [max(s["weight"] - right, 0.0), right],
             "brier": [s["brier"], 0.0],  # only their sum was kept
             "high": [max(s["high"] - high, 0.0), high],
         }
-        if state["n_classes"] == 1:  # "right" was y_prob > 1/2 == y_true; now it is the event
-            sums |= _event_sums(sums, state["fixed"])
     except (KeyError, TypeError) as e:
         raise FileFormatError(f"wrong fields in sums of version 1: {e}") from e
     known = {k: v for k, v in state.items() if k not in _OLD_TABLES.values()}
-    kind = "event" if state.get("n_classes") == 1 else "classes"
+    kind = "event" if event else "classes"
     return known | renamed | {"version": _VERSION, "kind": kind, "sums": sums}
-
-
-def _event_sums(sums: dict[str, Any], fixed: dict[str, Any]) -> dict[str, Any]:
-    """Sums of version 1 over a forecast's samples: how they split by the event is unknown."""
-    total, happened = sum(sums["weight"]), sum(fixed["correct_sums"])
-    whole = {name: [sum(sums[name]), 0.0] for name in _OLD_SUMS}
-    return whole | {"weight": [max(total - happened, 0.0), happened]}
 
 
 def _check_consistent(stats: CalibrationStats) -> None:
@@ -169,27 +168,11 @@ def _check_consistent(stats: CalibrationStats) -> None:
         )
 
 
-def _expect_keys(found: Any, expected: set[str], where: str) -> None:
-    if not isinstance(found, dict) or set(found) != expected:
-        keys = set(found) if isinstance(found, dict) else set()
-        missing, extra = sorted(expected - keys), sorted(keys - expected)
+def _expect_keys(found: Any, expected: set[str], where: str, optional: Any = frozenset()) -> None:
+    keys = set(found) if isinstance(found, dict) else set()
+    missing, extra = sorted(expected - optional - keys), sorted(keys - expected)
+    if missing or extra or not isinstance(found, dict):
         raise FileFormatError(f"wrong fields in {where}: missing {missing}, unknown {extra}")
-
-
-def _expect_lengths(rows: Any, n_classes: Any, bins: Any) -> None:
-    """Before tables of a declared size are made, what is there must have that size."""
-    is_table = isinstance(rows, list) and len(rows) > 0 and isinstance(rows[0], list)
-    found = (len(rows), len(rows[0])) if is_table else None
-    if found != (n_classes, bins):
-        raise FileFormatError(
-            f"expected valid settings, {(n_classes, bins)} the shape of classes.counts, got {found}"
-        )
-
-
-def _whole(n: Any) -> int:
-    if isinstance(n, bool) or not isinstance(n, int) or n < 0:
-        raise FileFormatError(f"expected n as a whole number >= 0, got {n!r}")
-    return n
 
 
 def _numbers(values: Any, shape: tuple[int, ...], where: str) -> np.ndarray:

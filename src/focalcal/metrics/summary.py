@@ -182,7 +182,7 @@ def evaluate_sample(
 
     return Evaluation(
         n=sample.n,
-        n_classes=sample.n_classes,
+        n_classes=sample.data.n_classes,
         metrics={
             name: Estimate(values[name], *ends(name, m), sizes.get(m.within, sample.n))
             for name, m in known.items()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from functools import partial
+from itertools import chain
+from operator import add
 from pathlib import Path
 from typing import Any
 
@@ -12,20 +13,11 @@ from focalcal.calibrators import Calibrator
 from focalcal.errors import InputError
 from focalcal.files import atomic_path, output_paths
 from focalcal.formats.arrow import numpy_to_column, pyarrow_module
-from focalcal.formats.roles import not_overwritten
+from focalcal.formats.roles import labels_by_name, metadata_of, not_overwritten
 from focalcal.formats.text import METADATA
 from focalcal.predictions import like_given
 from focalcal.scale.engines import Engine, Progress, StreamEngine
-from focalcal.scale.fitting import add
 from focalcal.scale.source import Partition, Source, open_parquet
-
-
-@dataclasses.dataclass(frozen=True)
-class Task:
-    """One file to read, its row groups, and the file to write."""
-
-    partitions: tuple[Partition, ...]
-    output: str
 
 
 def apply(
@@ -51,10 +43,8 @@ def apply(
         )
     engine = engine or StreamEngine()
     outputs = output_paths(source.paths, out, (".parquet",))
-    tasks = [
-        Task(tuple(p for p in source.partitions if p.path == path), str(output))
-        for path, output in zip(source.paths, outputs)
-    ]
+    parts = [tuple(p for p in source.partitions if p.path == path) for path in source.paths]
+    tasks = list(zip(parts, map(str, outputs)))
     work = partial(calibrate_file, calibrator=calibrator, floor=floor)
     rows = engine.map_reduce(work, tasks, add, progress)
     if rows != source.n:
@@ -62,23 +52,21 @@ def apply(
     return outputs
 
 
-def calibrate_file(task: Task, calibrator: Calibrator, floor: float | None) -> int:
-    """Write one output file; returns its rows."""
-    first = task.partitions[0]
-    rows = 0
-    with open_parquet(first.path) as file, atomic_path(task.output) as temporary:
-        writer = None
-        try:
-            for partition in task.partitions:
-                table = file.read_row_group(partition.row_group, use_threads=False)
-                table = _calibrated(table, partition, calibrator, floor)
-                if writer is None:
-                    writer = pyarrow_module().parquet.ParquetWriter(temporary, table.schema)
+def calibrate_file(
+    task: tuple[tuple[Partition, ...], str], calibrator: Calibrator, floor: float | None
+) -> int:
+    """Write one output file of the row groups of one input; returns its rows."""
+    (partitions, output), rows = task, 0
+    with open_parquet(partitions[0].path) as file, atomic_path(output) as temporary:
+        tables = (
+            _calibrated(file.read_row_group(p.row_group, use_threads=False), p, calibrator, floor)
+            for p in partitions
+        )
+        first = next(tables)
+        with pyarrow_module().parquet.ParquetWriter(temporary, first.schema) as writer:
+            for table in chain([first], tables):
                 writer.write_table(table, row_group_size=max(1, table.num_rows))
                 rows += table.num_rows
-        finally:
-            if writer is not None:
-                writer.close()
     return rows
 
 
@@ -86,15 +74,12 @@ def _calibrated(table: Any, partition: Partition, calibrator: Calibrator, floor:
     predictions = partition.predictions(table, 0)
     probs = calibrator.predict_proba(predictions.as_logits(floor, zeros=True))
     replaced = partition.columns.values
-    place = table.column_names.index(replaced[0])
+    before = table.column_names[: table.column_names.index(replaced[0])]
+    place = sum(name not in replaced for name in before)
     table = table.drop_columns(list(replaced))
     table = table.rename_columns([not_overwritten(name) for name in table.column_names])
-    names = partition.columns.class_names
-    metadata: dict[str, Any] = {"task": "auto"}
-    if names:
-        metadata["class_names"] = list(names)
-        if partition.columns.by_name:
-            metadata["labels"] = "names"
+    by_name = labels_by_name(partition.metadata)
+    metadata = metadata_of("auto", partition.columns.class_names, by_name)
     schema = {**(table.schema.metadata or {}), METADATA: json.dumps(metadata)}
     table = table.add_column(place, "probs", numpy_to_column(like_given(probs, predictions)))
     return table.replace_schema_metadata(schema)

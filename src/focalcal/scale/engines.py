@@ -10,8 +10,9 @@ import contextlib
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial, reduce
 from itertools import islice
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from focalcal._blocks import available_cores, one_thread
 from focalcal.errors import EngineError, FocalcalError, InputError, MissingExtraError
@@ -27,10 +28,10 @@ MAX_TASKS = 10_000
 ENGINES = ("stream", "dask")
 
 
-class Engine(Protocol):
-    """`passes` counts the calls of map_reduce: each reads every partition once."""
+class Engine:
+    """Who does the work; `passes` counts calls of map_reduce: each reads every partition once."""
 
-    passes: int
+    passes = 0
 
     def map_reduce(
         self,
@@ -40,10 +41,17 @@ class Engine(Protocol):
         progress: Progress | None = None,
     ) -> T:
         """`merge` over `function` of every partition. `merge` must not change its arguments."""
-        ...
+        self.passes += 1
+        tick = progress or (lambda fraction: None)
+        result = self._reduce(partial(_run, function, merge), bundle(partitions), merge, tick)
+        tick(1.0)
+        return result
+
+    def _reduce(self, work: Any, bundles: list[Any], merge: Any, tick: Progress) -> Any:
+        """`work` of every bundle, merged in the tree of `merged`."""
 
 
-class StreamEngine:
+class StreamEngine(Engine):
     """Threads of this machine; at most two partitions per thread are under way at a time.
 
     >>> StreamEngine().map_reduce(abs, [-1, -2, -3], lambda a, b: a + b)
@@ -54,38 +62,27 @@ class StreamEngine:
         self.threads = available_cores() if threads is None else threads
         if self.threads < 1:
             raise InputError(f"expected at least one thread, got {threads}")
-        self.passes = 0
 
-    def map_reduce(
-        self,
-        function: Callable[[P], T],
-        partitions: Sequence[P],
-        merge: Callable[[T, T], T],
-        progress: Progress | None = None,
-    ) -> T:
-        self.passes += 1
-        bundles = bundle(partitions)
+    def _reduce(self, work: Any, bundles: list[Any], merge: Any, tick: Progress) -> Any:
         pool = ThreadPoolExecutor(self.threads)
 
-        def results() -> Iterator[T]:
+        def results() -> Iterator[Any]:
             waiting: deque[Any] = deque()
             for i, part in enumerate(bundles):
-                waiting.append(pool.submit(_run, function, merge, part))
+                waiting.append(pool.submit(work, part))
                 if len(waiting) >= 2 * self.threads:
                     yield waiting.popleft().result()
-                    _tick(progress, i / len(bundles))
+                    tick(i / len(bundles))
             while waiting:
                 yield waiting.popleft().result()
 
         try:
-            total = merged(merge, results(), len(bundles))
+            return merged(merge, results(), len(bundles))
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
-        _tick(progress, 1.0)
-        return total
 
 
-class DaskEngine:
+class DaskEngine(Engine):
     """A Dask cluster: the given scheduler, or a cluster of this machine, one process per core.
 
     Use it as a context manager. Workers must see the files under the same paths. A worker that
@@ -93,9 +90,12 @@ class DaskEngine:
     """
 
     def __init__(self, scheduler: str | None = None, workers: int | None = None) -> None:
-        self._distributed = _distributed()
+        try:
+            import distributed
+        except ImportError as error:
+            raise MissingExtraError("dask.distributed", "dask", "the dask engine") from error
+        self._distributed = distributed
         self._cluster = None
-        self.passes = 0
         try:
             if scheduler is None:
                 self._cluster = self._distributed.LocalCluster(
@@ -126,26 +126,22 @@ class DaskEngine:
                 with contextlib.suppress(OSError, TimeoutError):
                     part.close(timeout=5)
 
-    def map_reduce(
-        self,
-        function: Callable[[P], T],
-        partitions: Sequence[P],
-        merge: Callable[[T, T], T],
-        progress: Progress | None = None,
-    ) -> T:
-        self.passes += 1
+    def _reduce(self, work: Any, bundles: list[Any], merge: Any, tick: Progress) -> Any:
         futures: list[Any] = []
+        submit = partial(self.client.submit, pure=False)
         try:
             self._check_workers()
-            run = self.client.submit
-            futures = [run(_run, function, merge, b, pure=False) for b in bundle(partitions)]
+            futures = [submit(work, part) for part in bundles]
             while len(futures) > 1:
                 groups = [futures[i : i + FAN_IN] for i in range(0, len(futures), FAN_IN)]
                 # The leaves are let go here: a merged partial result frees their memory.
-                futures = [run(_fold, merge, group, pure=False) for group in groups]
+                futures = [submit(reduce, merge, group) for group in groups]
                 if len(futures) > 1:
-                    self._wait(futures, progress)
-            result = futures[0].result()
+                    for i, future in enumerate(self._distributed.as_completed(futures)):
+                        if future.status == "error":
+                            future.result()
+                        tick((i + 1) / (len(futures) + 1))
+            return futures[0].result()
         except FocalcalError:
             raise
         except KeyboardInterrupt:
@@ -156,8 +152,6 @@ class DaskEngine:
                 f"the Dask cluster failed ({type(error).__name__}: {error}); nothing partial was "
                 "written: check the scheduler and its workers' logs, then run again"
             ) from error
-        _tick(progress, 1.0)
-        return result
 
     def _check_workers(self) -> None:
         """Workers that cannot load our functions would die of them, again and again, for ever."""
@@ -180,12 +174,6 @@ class DaskEngine:
                     "install the same version there"
                 )
 
-    def _wait(self, futures: list[Any], progress: Progress | None) -> None:
-        for i, future in enumerate(self._distributed.as_completed(futures)):
-            if future.status == "error":
-                future.result()
-            _tick(progress, (i + 1) / (len(futures) + 1))
-
     def _failures(self) -> tuple[type[BaseException], ...]:
         from concurrent.futures import CancelledError
 
@@ -200,13 +188,13 @@ def open_engine(name: str = "stream", scheduler: str | None = None) -> Iterator[
     """An engine by its name on the command line; a scheduler's address needs Dask."""
     if name not in ENGINES:
         raise InputError(f"expected an engine of {', '.join(ENGINES)}; got {name!r}")
+    if name == "stream" and scheduler is not None:
+        raise InputError(f"expected --engine dask with the scheduler {scheduler}, got stream")
     if name == "stream":
-        if scheduler is not None:
-            raise InputError(f"expected --engine dask with the scheduler {scheduler}, got stream")
         yield StreamEngine()
-        return
-    with DaskEngine(scheduler) as engine:
-        yield engine
+    else:
+        with DaskEngine(scheduler) as engine:
+            yield engine
 
 
 def bundle(partitions: Sequence[P]) -> list[tuple[P, ...]]:
@@ -219,15 +207,7 @@ def bundle(partitions: Sequence[P]) -> list[tuple[P, ...]]:
 
 def _run(function: Callable[[P], T], merge: Callable[[T, T], T], parts: tuple[P, ...]) -> T:
     with one_thread():
-        return _fold(merge, map(function, parts))
-
-
-def _fold(merge: Callable[[T, T], T], parts: Any) -> T:
-    parts = iter(parts)
-    total = next(parts)
-    for part in parts:
-        total = merge(total, part)
-    return total
+        return reduce(merge, map(function, parts))
 
 
 def merged(merge: Callable[[T, T], T], results: Iterator[T], count: int) -> T:
@@ -238,23 +218,9 @@ def merged(merge: Callable[[T, T], T], results: Iterator[T], count: int) -> T:
     """
 
     def level(below: Iterator[T], count: int) -> Iterator[T]:
-        for _ in range(count):
-            yield _fold(merge, islice(below, FAN_IN))
+        return (reduce(merge, islice(below, FAN_IN)) for _ in range(count))
 
     while count > 1:
         count = -(-count // FAN_IN)
         results = level(results, count)
     return next(results)
-
-
-def _tick(progress: Progress | None, fraction: float) -> None:
-    if progress is not None:
-        progress(fraction)
-
-
-def _distributed() -> Any:
-    try:
-        import distributed
-    except ImportError as error:
-        raise MissingExtraError("dask.distributed", "dask", "the dask engine") from error
-    return distributed

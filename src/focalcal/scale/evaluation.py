@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from functools import partial
 from typing import Any
 
@@ -97,10 +96,5 @@ def merge_by_slice(
     a: dict[str, CalibrationStats], b: dict[str, CalibrationStats]
 ) -> dict[str, CalibrationStats]:
     """The slices of both together; neither is changed."""
-    both = {name: merge_statistics(a[name], b[name]) for name in a.keys() & b.keys()}
+    both = {name: a[name] + b[name] for name in a.keys() & b.keys()}
     return {**a, **b, **both}
-
-
-def merge_statistics(a: CalibrationStats, b: CalibrationStats) -> CalibrationStats:
-    """Both together; neither is changed, so that a cluster may merge them again."""
-    return copy.copy(a).merge(b)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from functools import partial
+from operator import add
 from typing import Any
 
 import numpy as np
@@ -80,7 +81,3 @@ def partition_sums(
     for batch in partition.batches():
         total = total + function(two_columns(batch.as_logits(floor)), batch.labels, **settings)
     return total
-
-
-def add(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    return a + b

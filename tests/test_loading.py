@@ -383,19 +383,17 @@ def test_labels_beside_class_names_are_values_or_indices(tmp_path):
 
 
 def test_a_single_column_must_be_that_of_the_second_class():
-    keys = Keys(probs_prefix="p_", classes=("ham", "spam"))
-    spam = loading.from_table(
-        {"p_spam": np.array([0.2, 0.7])}, {}, keys, "file", labels_required=False
-    )
+    keys = Keys(probs_prefix="p_", classes=("ham", "spam"), labels_required=False)
+    spam = loading.from_table({"p_spam": np.array([0.2, 0.7])}, {}, keys, "file")
     assert spam.predictions.class_names == ("ham", "spam")
     with pytest.raises(FileFormatError, match="expected the column of class 'spam', got that of"):
-        loading.from_table({"p_ham": np.array([0.2, 0.7])}, {}, keys, "file", labels_required=False)
+        loading.from_table({"p_ham": np.array([0.2, 0.7])}, {}, keys, "file")
 
 
 def test_labels_that_are_not_numbers_are_missing(tmp_path):
     (tmp_path / "a.csv").write_text("probs_0,probs_1,labels\n0.2,0.8,1\n0.5,0.5,nan\n")
     with pytest.warns(InputWarning, match="labels are not used"):
-        assert loading.load(tmp_path / "a.csv", labels_required=False).predictions.labels is None
+        assert Predictions.load(tmp_path / "a.csv", labels_required=False).labels is None
     with pytest.raises(FileFormatError, match="label at row 1 is missing"):
         loading.load(tmp_path / "a.csv")
 

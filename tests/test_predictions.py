@@ -81,6 +81,19 @@ def test_torch_stays_torch():
     assert first.n + second.n == 4
 
 
+@pytest.mark.parametrize("kind", [np.asarray, torch.as_tensor])
+def test_rows_are_taken_by_number_or_by_mask(kind):
+    p = Predictions(logits=kind(np.arange(8.0).reshape(4, 2)), labels=kind(np.array([0, 1, 1, 0])))
+    picks = ([-1, 0], np.array([3, 0], np.uint8), np.arange(4)[::-3], [3, 0])
+    for rows in picks:
+        assert p.take(rows).logits.tolist() == [[6.0, 7.0], [0.0, 1.0]]
+        assert type(p.take(rows).logits) is type(p.logits)
+    assert p.take(np.array([True, False, False, True])).labels.tolist() == [0, 0]
+    for rows in ([0.7, 1.2], [4]):
+        with pytest.raises(IndexError):
+            p.take(rows)
+
+
 def test_split_is_disjoint_and_complete(rng):
     p = Predictions(logits=np.arange(22.0).reshape(11, 2), labels=np.zeros(11, int))
     first, second = p.split(0.3, seed=5)

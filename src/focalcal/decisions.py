@@ -122,15 +122,11 @@ def threshold(
 
     Angelopoulos et al. 2021 (learn then test); Wiens 2003 (fallback); Geifman & El-Yaniv 2017.
     """
-    given = {
-        "target_accuracy": target_accuracy,
-        "max_error": max_error,
-        "review_budget": review_budget,
-    }
-    goals = [(name, value) for name, value in given.items() if value is not None]
+    given = zip(GOALS, (target_accuracy, max_error, review_budget))
+    goals = [(name, value) for name, value in given if value is not None]
     if len(goals) != 1:
-        raise InputError(f"expected one goal of {', '.join(given)}, got {len(goals)}")
-    goal, value = goals[0]
+        raise InputError(f"expected one goal of {', '.join(GOALS)}, got {len(goals)}")
+    ((goal, value),) = goals
     if not 0 < value < 1:
         raise InputError(f"expected {goal} between 0 and 1, such as 0.99 or 0.01, got {value!r}")
     check_level(level)
@@ -210,21 +206,20 @@ def expected_cost(
     """
     check_level(level)
     labels, probs = check_classes(y_true, y_prob)
-    n, table = len(probs), _cost_table(costs, abstain_cost, probs.shape[1])
-    chosen = _cheapest(probs, table, abstain_cost)
+    n = len(probs)
+    chosen, table = _cheapest(probs, costs, abstain_cost)
     promised = (probs @ table)[np.arange(n), chosen]
-    asked = int((chosen == ASK).sum())
-    decided, expected = proportion(n - asked, n, level), _mean(promised, level)
+    decided, expected = proportion((chosen != ASK).sum(), n, level), _mean(promised, level)
     if labels is None:
         return Cost(decided, expected, None, None, None, level, n)
     paid = table[labels, chosen]
     measured = _mean(paid, level)
-    alpha, width = 1 - level, float(np.ptp(table))
     at_most = math.inf
     if n > 1:
-        slack = math.log(2 / alpha)
+        slack = math.log(2 / (1 - level))
         at_most = measured.value + math.sqrt(2 * paid.var(ddof=1) * slack / n)
-        at_most = min(at_most + 7 * width * slack / (3 * (n - 1)), float(table.max()))
+        at_most += 7 * float(np.ptp(table)) * slack / (3 * (n - 1))
+        at_most = min(at_most, float(table.max()))
     return Cost(decided, expected, measured, _mean(paid - promised, level), at_most, level, n)
 
 
@@ -248,15 +243,7 @@ def decide(
             raise InputError("expected a threshold or costs, got both")
         confident = probs.max(axis=1) >= threshold
         return np.where(confident, probs.argmax(axis=1), ASK)
-    return _cheapest(probs, _cost_table(costs, abstain_cost, probs.shape[1]), abstain_cost)
-
-
-def _cheapest(probs: np.ndarray, table: np.ndarray, abstain_cost: float | None) -> np.ndarray:
-    """The decision of least expected cost (N,); asking, the last column if any, is −1."""
-    chosen = (probs @ table).argmin(axis=1)
-    return (
-        np.where(chosen == table.shape[1] - 1, ASK, chosen) if abstain_cost is not None else chosen
-    )
+    return _cheapest(probs, costs, abstain_cost)[0]
 
 
 def _mean(values: np.ndarray, level: float) -> Estimate:
@@ -269,16 +256,20 @@ def _mean(values: np.ndarray, level: float) -> Estimate:
     return Estimate(value, value - half, value + half, n)
 
 
-def _cost_table(costs: Any, abstain_cost: float | None, n_classes: int) -> np.ndarray:
-    """(K, D) costs, asking a person as the last column where it has a cost."""
-    table = 1.0 - np.eye(n_classes) if costs is None else np.asarray(costs, dtype=np.float64)
-    if table.ndim != 2 or table.shape[0] != n_classes or not np.isfinite(table).all():
+def _cheapest(
+    probs: np.ndarray, costs: Any, abstain_cost: float | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Decisions (N,) of least expected cost, and the costs (K, D); asking is the last column."""
+    k = probs.shape[1]
+    table = 1.0 - np.eye(k) if costs is None else np.asarray(costs, dtype=np.float64)
+    if table.ndim != 2 or table.shape[0] != k or not np.isfinite(table).all():
         raise InputError(
-            f"expected finite costs with one row for each of {n_classes} classes, got shape "
-            f"{table.shape}"
+            f"expected finite costs with one row for each of {k} classes, got shape {table.shape}"
         )
     if abstain_cost is None:
-        return table
+        return (probs @ table).argmin(axis=1), table
     if not math.isfinite(abstain_cost):
         raise InputError(f"expected a finite abstain_cost, got {abstain_cost!r}")
-    return np.column_stack([table, np.full(n_classes, float(abstain_cost))])
+    table = np.column_stack([table, np.full(k, float(abstain_cost))])
+    chosen = (probs @ table).argmin(axis=1)
+    return np.where(chosen == table.shape[1] - 1, ASK, chosen), table

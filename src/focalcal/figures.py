@@ -85,10 +85,9 @@ def plot_reliability(panel: Reliability, ax: Axes) -> Axes:
     x, y = panel.bins.mean_confidence, panel.bins.accuracy
     if panel.names:
         few = len(panel.names) <= MANY
-        for name, *line in zip(panel.names, x, y):
-            some = ~np.isnan(line[1])
-            color = {} if few else {"color": "C0", "alpha": 0.3}
-            ax.plot(line[0][some], line[1][some], label=name, linewidth=1, **color)
+        style = {"linewidth": 1} if few else {"linewidth": 1, "color": "C0", "alpha": 0.3}
+        for name, px, py in zip(panel.names, x, y):
+            ax.plot(px[~np.isnan(py)], py[~np.isnan(py)], label=name, **style)
         if few:
             ax.legend(frameon=False, fontsize="small")
         ax.set(xlabel="probability of the class", ylabel="frequency of the class")

@@ -98,6 +98,6 @@ def _alive(pid: int, temporary: Path) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    except PermissionError:
-        return True
+    except PermissionError:  # another user's
+        pass
     return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -14,6 +15,7 @@ from focalcal._checks import check_labels, check_logits, check_probs
 from focalcal._labels import encode
 from focalcal.errors import InputError
 from focalcal.formats import TEXT, ending, write_table
+from focalcal.formats.roles import metadata_of
 
 TASKS = ("auto", "multilabel")
 
@@ -52,26 +54,26 @@ class Predictions:
             raise InputError("expected exactly one of logits and probs; give the one you have")
         if self.task not in TASKS:
             raise InputError(f"expected task in {TASKS}, got {self.task!r}")
-        multilabel = self.task == "multilabel"
         if self.logits is not None:
-            values = check_logits(self.logits)
-            object.__setattr__(self, "logits", values)
+            self._set("logits", check_logits(self.logits))
         else:
-            values = check_probs(self.probs, "probs", sums=not multilabel)
-            object.__setattr__(self, "probs", values)
+            self._set("probs", check_probs(self.probs, "probs", sums=self.task == "auto"))
         if self.class_names is not None:
             names = tuple(map(str, self.class_names))
             if len(names) != self.n_classes:
                 raise InputError(
                     f"expected {self.n_classes} class names, got {len(names)}; give one per class"
                 )
-            object.__setattr__(self, "class_names", names)
+            self._set("class_names", names)
         if self.labels is not None:
-            object.__setattr__(self, "labels", self._checked_labels(values))
+            self._set("labels", self._checked_labels())
         if self.ids is not None:
-            object.__setattr__(self, "ids", self._checked_column(self.ids, "ids"))
+            self._set("ids", self._checked_column(self.ids, "ids"))
         extra = {str(k): self._checked_column(x, f"column {k!r}") for k, x in self.extra.items()}
-        object.__setattr__(self, "extra", extra)
+        self._set("extra", extra)
+
+    def _set(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, value)  # while it is made; frozen afterwards
 
     def _checked_column(self, values: Any, name: str) -> np.ndarray:
         values = to_numpy(values)
@@ -79,19 +81,16 @@ class Predictions:
             raise InputError(f"expected {name} of {self.n} samples, got shape {values.shape}")
         return values
 
-    def _checked_labels(self, values: Array) -> Array:
-        if self.task != "multilabel":
+    def _checked_labels(self) -> Array:
+        if self.task == "auto":
             labels, names = encode(self.labels, self.n_classes, self.class_names)
-            object.__setattr__(self, "class_names", names)
+            self._set("class_names", names)
             return check_labels(labels, self.n, self.n_classes, name="labels")
         labels = self.labels if is_torch(self.labels) else np.asarray(self.labels)
-        if tuple(labels.shape) != tuple(values.shape):
-            raise InputError(
-                f"expected multi-label labels of shape {tuple(values.shape)}, "
-                f"got {tuple(labels.shape)}"
-            )
-        flat = check_labels(labels.reshape(-1), labels.shape[0] * labels.shape[1], 2, "labels")
-        return flat.reshape(labels.shape)
+        shape, wanted = tuple(labels.shape), tuple(self._values.shape)
+        if shape != wanted:
+            raise InputError(f"expected multi-label labels of shape {wanted}, got {shape}")
+        return check_labels(labels.reshape(-1), math.prod(shape), 2, "labels").reshape(shape)
 
     @property
     def n(self) -> int:
@@ -119,11 +118,9 @@ class Predictions:
         """Probabilities (N, K): (N, 2) for binary, per label for multi-label."""
         if self.logits is None:
             return _both_columns(self.probs) if self.task == "auto" else self.probs
-        xp = namespace(self.logits)
         if self.task == "multilabel":
-            # σ by exp of a non-positive number only: no overflow for any finite logit.
-            small = xp.exp(-xp.abs(self.logits))
-            return xp.where(self.logits >= 0, 1 / (1 + small), small / (1 + small))
+            flat = namespace(self.logits).reshape(self.logits, (-1,))
+            return softmax(two_columns(flat))[:, 1].reshape(self.logits.shape)
         with np.errstate(over="ignore"):  # a difference of −∞ has a probability of 0
             return softmax(two_columns(self.logits))
 
@@ -148,33 +145,19 @@ class Predictions:
         """
         if self.logits is not None:
             return self.logits
-        if self.task == "auto" and zeros and floor is None:
-            probs = _both_columns(self.probs)
-            with np.errstate(divide="ignore"):
-                return namespace(probs).log(probs)
         if self.task == "auto":
-            return self.log_probs(floor)
-        xp = namespace(self.probs)
-        pairs = xp.stack([1 - self.probs, self.probs], axis=2)
-        flat = _log_of_probs(xp.reshape(pairs, (-1, 2)), floor)
-        return xp.reshape(flat[:, 1] - flat[:, 0], self.probs.shape)
+            return _log_of_probs(_both_columns(self.probs), floor, zeros)
+        flat = namespace(self.probs).reshape(self.probs, (-1,))
+        logs = _log_of_probs(_both_columns(flat), floor)
+        return (logs[:, 1] - logs[:, 0]).reshape(self.probs.shape)
 
     def take(self, rows: Any) -> Self:
         """The predictions of the given rows, in that order."""
-        rows = np.asarray(rows)
-
-        def pick(values: Array | None) -> Array | None:
-            if values is None:
-                return None
-            if is_torch(values):
-                import torch
-
-                return values[torch.as_tensor(rows, device=values.device)]
-            return values[rows]
-
-        own = {name: pick(getattr(self, name)) for name in ("logits", "probs", "labels", "ids")}
-        extra = {name: pick(values) for name, values in self.extra.items()}
-        return dataclasses.replace(self, **own, extra=extra)
+        rows = np.arange(self.n)[np.asarray(rows)]  # as NumPy reads them, for tensors too
+        own = {name: getattr(self, name) for name in ("logits", "probs", "labels", "ids")}
+        picked = {name: values[rows] for name, values in own.items() if values is not None}
+        extra = {name: values[rows] for name, values in self.extra.items()}
+        return dataclasses.replace(self, **picked, extra=extra)
 
     def column(self, name: str) -> np.ndarray:
         """A carried column (N, …), the ids or the labels by name.
@@ -182,11 +165,9 @@ class Predictions:
         >>> Predictions(probs=[0.2, 0.9], extra={"country": ["FI", "SE"]}).column("country")
         array(['FI', 'SE'], dtype='<U2')
         """
-        known = {**self.extra}
-        if self.ids is not None:
-            known.setdefault("ids", self.ids)
-        if self.labels is not None:
-            known.setdefault("labels", to_numpy(self.labels))
+        own = {"ids": self.ids, "labels": self.labels}
+        given = {k: to_numpy(x) for k, x in own.items() if x is not None and k not in self.extra}
+        known = self.extra | given
         if name not in known:
             raise InputError(f"expected a column of {', '.join(known) or 'none'}; got {name!r}")
         return known[name]
@@ -228,11 +209,9 @@ class Predictions:
         from focalcal import loading
 
         names = tuple(map(str, classes)) if classes else None
-        keys = loading.Keys(
-            logits_key, probs_key, labels_key, ids_key, logits_prefix, probs_prefix, names
-        )
-        options = {"labels_required": labels_required, "task": task, "layout": layout}
-        return loading.load(path, keys, **options).predictions
+        given = (logits_key, probs_key, labels_key, ids_key, logits_prefix, probs_prefix, names)
+        keys = loading.Keys(*given, labels_required, task)
+        return loading.load(path, keys, layout).predictions
 
     @classmethod
     def from_frame(
@@ -260,8 +239,8 @@ class Predictions:
             x if x is None or isinstance(x, str) else ",".join(map(str, x)) for x in (logits, probs)
         )
         names = tuple(map(str, classes)) if classes else None
-        keys = loading.Keys(z, p, labels, ids, logits_prefix, probs_prefix, names)
-        return loading.from_frame(frame, keys, labels_required=labels_required, task=task)
+        given = (z, p, labels, ids, logits_prefix, probs_prefix, names)
+        return loading.from_frame(frame, loading.Keys(*given, labels_required, task))
 
     def save(self, path: str | Path) -> None:
         """Write npz, parquet, csv, tsv or jsonl; `load` gives the same values back.
@@ -276,9 +255,7 @@ class Predictions:
             as_text = self.class_names and self.task == "auto" and ending(Path(path)) in TEXT
             if as_text:
                 table["labels"] = np.array(self.class_names, dtype=object)[table["labels"]]
-        metadata: dict[str, Any] = {"task": self.task}
-        if self.class_names:
-            metadata["class_names"] = list(self.class_names)
+        metadata = metadata_of(self.task, self.class_names, by_name=False)
         if self.provenance:
             metadata["provenance"] = self.provenance
         write_table(path, table | self.extra, metadata)
@@ -302,15 +279,11 @@ def concatenate(parts: Sequence[Predictions]) -> Predictions:
 
     if len(parts) == 1:
         return first
+    columns = ("logits", "probs", "labels", "ids")
+    own = {name: joined([getattr(part, name) for part in parts]) for name in columns}
     shared = [name for name in first.extra if all(name in part.extra for part in parts)]
-    return dataclasses.replace(
-        first,
-        logits=joined([part.logits for part in parts]),
-        probs=joined([part.probs for part in parts]),
-        labels=joined([part.labels for part in parts]),
-        ids=None if any(p.ids is None for p in parts) else np.concatenate([p.ids for p in parts]),
-        extra={name: np.concatenate([part.extra[name] for part in parts]) for name in shared},
-    )
+    extra = {name: joined([part.extra[name] for part in parts]) for name in shared}
+    return dataclasses.replace(first, **own, extra=extra)
 
 
 def like_given(probs: Array, given: Predictions) -> Array:
@@ -330,7 +303,7 @@ def _both_columns(probs: Array) -> Array:
     return xp.stack([1 - p, p], axis=1)
 
 
-def _log_of_probs(probs: Array, floor: float | None) -> Array:
+def _log_of_probs(probs: Array, floor: float | None, zeros: bool = False) -> Array:
     xp = namespace(probs)
     if floor is not None:
         if not 0 < floor < 1 / probs.shape[1]:
@@ -339,10 +312,11 @@ def _log_of_probs(probs: Array, floor: float | None) -> Array:
             )
         probs = xp.clip(probs, floor, 1.0)
         probs = probs / xp.sum(probs, axis=1, keepdims=True)
-    elif bool(xp.any(probs == 0)):
+    elif not zeros and bool(xp.any(probs == 0)):
         row, column = np.argwhere(to_numpy(probs == 0))[0]
         raise InputError(
             f"expected probabilities > 0, got 0 at row {row}, column {column}: "
             "its logarithm is -inf; give the logits, or a floor such as 1e-12"
         )
-    return xp.log(probs)
+    with np.errstate(divide="ignore"):
+        return xp.log(probs)

@@ -28,7 +28,7 @@ def provenance() -> dict[str, Any]:
         "commit": commit(),
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "python": platform.python_version(),
-        "versions": _versions(),
+        "versions": {name: found for name in _LIBRARIES if (found := version_of(name))},
         "hardware": _hardware(),
     }
 
@@ -58,14 +58,12 @@ def commit() -> str | None:
     return out.stdout.strip() or None
 
 
-def _versions() -> dict[str, str]:
-    found = {}
-    for name in _LIBRARIES:
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return found
+def version_of(package: str) -> str | None:
+    """The version that is installed, None if none is."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
 
 
 def _hardware() -> dict[str, Any]:

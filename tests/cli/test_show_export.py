@@ -130,6 +130,7 @@ def test_logs_say_how_far_long_work_is(monkeypatch, capsys):
     assert capsys.readouterr().err.endswith("fitting …\n")
     with terminal.quietly(True), terminal.working("fitting"), terminal.progress("x") as tick:
         tick(0.5)
+        __import__("time").sleep(0.1)
     assert capsys.readouterr().err == ""
 
 

@@ -39,40 +39,48 @@ def until(page, condition: str, seconds: float = 20) -> None:
         page.wait_for_timeout(50)
 
 
-def visit(browser, path, *, width=1280, scheme="light"):
-    """A page with every figure drawn, and what its console complained of."""
-    page, complaints = opened(browser, path, width=width, scheme=scheme)
-    page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
-    until(page, DRAWN)
-    return page, complaints
+@pytest.fixture
+def visit(browser):
+    """A function that opens a page and draws every figure; the pages are closed after the test."""
+    pages = []
+
+    def visited(path, *, width=1280, scheme="light"):
+        page, complaints = opened(browser, path, width=width, scheme=scheme)
+        pages.append(page)
+        page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+        until(page, DRAWN)
+        assert complaints == []
+        return page
+
+    yield visited
+    for page in pages:
+        page.context.close()
+
+
+def check_that_it_fits(page):
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert audit(page) == []
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 360])
-def test_report_is_quiet_and_fits(browser, file, width, scheme):
-    page, complaints = visit(browser, file, width=width, scheme=scheme)
-    assert complaints == []
-    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-    assert audit(page) == []
-    page.context.close()
+def test_report_is_quiet_and_fits(visit, file, width, scheme):
+    check_that_it_fits(visit(file, width=width, scheme=scheme))
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (360, "dark")])
-def test_theory_is_quiet_and_fits(browser, theory_file, width, scheme):
-    page, complaints = visit(browser, theory_file, width=width, scheme=scheme)
-    assert complaints == []
-    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-    assert audit(page) == []
+def test_theory_is_quiet_and_fits(visit, theory_file, width, scheme):
+    page = visit(theory_file, width=width, scheme=scheme)
+    check_that_it_fits(page)
     before = page.evaluate("document.getElementById('fig-map').data[3].y[80]")
     page.locator("#fig-map-pick").press("ArrowRight")
     assert page.locator("output[for=fig-map-pick]").inner_text() == "γ = 5"
     assert page.evaluate("document.getElementById('fig-map').data[3].y[80]") > before
     assert theory_file.stat().st_size < 6e6
-    page.context.close()
 
 
-def test_sorting_by_click_and_by_key(browser, file, data):
-    page, _ = visit(browser, file)
+def test_sorting_by_click_and_by_key(visit, file, data):
+    page = visit(file)
     head = page.locator("#m0-table thead button", has_text="Brier")
     cells = (
         "[...document.querySelectorAll('#m0-table tbody tr')].map(r => +r.cells[4].dataset.value)"
@@ -85,11 +93,10 @@ def test_sorting_by_click_and_by_key(browser, file, data):
     assert page.evaluate(cells) == own[::-1]
     assert head.locator("..").get_attribute("aria-sort") == "descending"
     assert "Sorted by Brier" in page.locator("#status").inner_text()
-    page.context.close()
 
 
-def test_tooltip_slider_and_class_picker(browser, file, data):
-    page, _ = visit(browser, file)
+def test_tooltip_slider_and_class_picker(visit, file, data):
+    page = visit(file)
     point = page.locator("#fig-m0-reliability-before .scatterlayer .points path").last
     point.scroll_into_view_if_needed()
     point.hover(force=True)
@@ -105,16 +112,14 @@ def test_tooltip_slider_and_class_picker(browser, file, data):
     first = page.evaluate(traces)
     page.locator("#fig-m0-class-reliability-pick").select_option("1")
     assert page.evaluate(traces) != first
-    page.context.close()
 
 
-def test_dark_mode_reaches_the_plots(browser, file):
-    page, _ = visit(browser, file)
+def test_dark_mode_reaches_the_plots(visit, file):
+    page = visit(file)
     colour = "document.getElementById('fig-m0-risk-coverage').layout.font.color"
     light = page.evaluate(colour)
     page.emulate_media(color_scheme="dark")
     until(page, f"{colour} !== '{light}'")
-    page.context.close()
 
 
 def test_loads_in_two_seconds(browser, file):
@@ -191,16 +196,14 @@ CHECKS = r"""() => {
 }"""
 
 
-def test_on_a_phone_no_number_is_cut(browser, file):
-    page, _ = visit(browser, file, width=390)
+def test_on_a_phone_no_number_is_cut(visit, file):
+    page = visit(file, width=390)
     cut = "[...document.querySelectorAll('td')].filter(c => c.getBoundingClientRect().right > 391)"
     assert page.evaluate(f"{cut}.map(c => c.textContent)") == []
-    page.context.close()
 
 
-def test_the_deciding_column_is_visible_on_a_laptop(browser, file):
-    page, _ = visit(browser, file, width=1280)
+def test_the_deciding_column_is_visible_on_a_laptop(visit, file):
+    page = visit(file, width=1280)
     head = page.locator("#m0-table thead button", has_text="validation NLL")
     box = head.bounding_box()
     assert box["x"] + box["width"] < 1280
-    page.context.close()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from focalcal.calibrators import make
 from focalcal.predictions import Predictions
+from focalcal.report import Model
 
 EVIL = "<script>alert('x')</script>"
 METHODS = ("identity", "temperature", "focal-temperature", "vector", "histogram")
@@ -20,3 +22,9 @@ def toy(seed: int = 0, n: int = 1200, scale: float = 2.5) -> tuple[Predictions, 
         logits=scale * z, labels=y, class_names=names, provenance={"recipe": "</script><b>x"}
     )
     return whole.split()
+
+
+def calibrated(model: Model, method: str) -> np.ndarray:
+    """Test probabilities by a method fitted on the validation set, without the report."""
+    fitted = make(method).fit(model.val.logits, model.val.labels)
+    return fitted.predict_proba(model.test.logits)

@@ -12,7 +12,6 @@ import importlib.metadata
 import inspect
 import os
 import sys
-import typing
 from collections.abc import Callable
 from typing import Annotated, Any
 
@@ -21,7 +20,7 @@ import typer.core
 
 from focalcal import __version__
 from focalcal.cli import _inputs, terminal
-from focalcal.cli.options import Quiet
+from focalcal.cli.options import Json, Quiet
 from focalcal.errors import FileFormatError, FocalcalError, InputError, MissingExtraError
 
 COMMANDS = (
@@ -70,9 +69,10 @@ class Group(typer.core.TyperGroup):
 
 
 class App(typer.Typer):
-    """A Typer whose commands also take `--quiet` and, with a parameter `inputs`, its options.
+    """A Typer whose commands share options, and print the `terminal.Result` that they return.
 
-    example: a command line that ends the help.
+    All take `--quiet`, those that return a Result `--json`, and those with a parameter `inputs`
+    the options of `_inputs`. example: a command line that ends the help.
     """
 
     def command(
@@ -91,30 +91,32 @@ class App(typer.Typer):
 
 
 def _with_options(function: Callable) -> Callable:
-    # Typer reads types from the signature and from the annotations; both must be resolved.
-    hints = typing.get_type_hints(function, include_extras=True)
-    given = inspect.signature(function).parameters
-    shared = _inputs.OPTIONS if "inputs" in given else {}
+    given = inspect.signature(function, eval_str=True)
+    prints = given.return_annotation is terminal.Result
+    files = _inputs.OPTIONS if "inputs" in given.parameters else {}
 
     @functools.wraps(function)
-    def run(*args: Any, quiet: bool = False, **options: Any) -> Any:
-        if shared:
-            options["inputs"] = _inputs.Inputs({name: options.pop(name) for name in shared})
+    def run(*args: Any, quiet: bool = False, **options: Any) -> None:
+        json = prints and options.pop("json")
+        if files:
+            options["inputs"] = _inputs.Inputs({name: options.pop(name) for name in files})
         with terminal.quietly(quiet):
-            return function(*args, **options)
+            found = function(*args, **options)
+            if prints:
+                terminal.result(json, found.record, *found.parts)
+        if prints and found.code:
+            raise typer.Exit(found.code)
 
-    own = [
-        parameter.replace(annotation=hints.get(parameter.name, parameter.annotation))
-        for parameter in given.values()
-        if parameter.name != "inputs"
-    ]
-    added = [(name, kind, None) for name, kind in shared.items()] + [("quiet", Quiet, False)]
-    own += [
+    added = {"json": (Json, False)} if prints else {}
+    added |= {name: (kind, None) for name, kind in files.items()} | {"quiet": (Quiet, False)}
+    shown = [parameter for name, parameter in given.parameters.items() if name != "inputs"]
+    shown += [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
-        for name, kind, default in added
+        for name, (kind, default) in added.items()
     ]
-    run.__signature__ = inspect.Signature(own)  # type: ignore[attr-defined]
-    run.__annotations__ = {parameter.name: parameter.annotation for parameter in own}
+    # Typer reads types from both.
+    run.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in shown}
     return run
 
 
@@ -171,23 +173,18 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
     except typer.BadParameter.__base__ as error:  # UsageError, wherever this typer keeps it
-        code = _usage_error(error)
+        code = error.exit_code
+        if type(error).__name__ == "NoArgsIsHelpError":
+            error.show()
+        else:
+            path = error.ctx.command_path if error.ctx else "focalcal"
+            _complain(f"{error.format_message().rstrip('.')}; see {path} --help")
     except (FocalcalError, OSError, MemoryError) as error:
         _complain(str(error) or "out of memory")
         code = 2 if isinstance(error, BAD_INPUT) else 1
     if code == 130:
         sys.stderr.write("interrupted\n")
     sys.exit(code if isinstance(code, int) else 0)
-
-
-def _usage_error(error: Any) -> int:
-    context = getattr(error, "ctx", None)
-    if type(error).__name__ == "NoArgsIsHelpError":
-        error.show()
-        return error.exit_code
-    path = context.command_path if context is not None else "focalcal"
-    _complain(f"{error.format_message().rstrip('.')}; see {path} --help")
-    return error.exit_code
 
 
 def _complain(message: str) -> None:

@@ -1,9 +1,11 @@
-"""What the commands share about their input: which columns to take, and what was taken."""
+"""What the commands share about their input: which columns to take, what was taken, and how."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import glob
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,6 +17,7 @@ from focalcal.errors import FileFormatError, InputError
 if TYPE_CHECKING:
     from focalcal.loading import Loaded
     from focalcal.predictions import Predictions
+    from focalcal.scale import Engine, Source
 
 PANEL = "Columns of the input"
 LAYOUTS = (
@@ -45,9 +48,6 @@ OPTIONS: dict[str, Any] = {
 }
 """Options that a command with a parameter `inputs: Inputs` gets."""
 
-KEYS = ("logits", "probs", "labels", "ids", "logits_prefix", "probs_prefix")
-"""Options that are fields of `loading.Keys`."""
-
 
 @dataclasses.dataclass(frozen=True)
 class Inputs:
@@ -64,22 +64,13 @@ class Inputs:
         text = self.given["classes"]
         return tuple(listed(text)) if text else None
 
-    def load(
-        self,
-        file: str | Path,
-        *,
-        labels_required: bool = True,
-        task: str | None = None,
-        classes: tuple[str, ...] | None = None,
-    ) -> Loaded:
-        """Read one file and say what was taken from it; `classes` unless the caller names them."""
+    def load(self, file: str | Path, **more: Any) -> Loaded:
+        """Read one file and say what was taken from it; more: further fields of `loading.Keys`."""
         from focalcal import loading
 
-        keys = loading.Keys(
-            **{name: self.given[name] for name in KEYS}, classes=self.classes or classes
-        )
-        task, layout = task or self.task, self.given["layout"]
-        found = loading.load(file, keys, labels_required=labels_required, task=task, layout=layout)
+        keys = self.given | {"task": self.task} | more
+        layout, keys["classes"] = keys.pop("layout"), self.classes or more.get("classes")
+        found = loading.load(file, loading.Keys(**keys), layout)
         if not found.is_plain:
             terminal.note(f"{Path(file).name}: {found.describe()}")
         return found
@@ -111,6 +102,42 @@ class Inputs:
         if fitted is None:
             return given, given.probabilities()
         return given, fitted.predict_proba(given.as_logits(floor, zeros=True))
+
+    @contextlib.contextmanager
+    def in_parts(
+        self, where: Path, engine: str | None, scheduler: str | None, **options: Any
+    ) -> Iterator[tuple[Source, Engine]]:
+        """The files and the engine; bad files are reported before a cluster is started."""
+        from focalcal.scale import Source, open_engine
+
+        keys = {f"{name}_key": self.given[name] for name in ("logits", "probs", "labels")}
+        keys |= {name: self.given[name] for name in ("logits_prefix", "probs_prefix")}
+        keys |= options | {"classes": self.classes or options.get("classes")}
+        source = Source.open(str(where), **keys)
+        with open_engine(engine or "stream", scheduler) as running:
+            yield source, running
+
+
+def reads_parts(where: Path, engine: str | None, scheduler: str | None) -> bool:
+    """Whether predictions are read in parts: an engine, or several parquet files were given."""
+    from focalcal.formats import is_dataset_folder
+
+    if scheduler is not None and engine is None:
+        raise InputError(f"expected --engine dask with the scheduler {scheduler}")
+    folder = where.is_dir() and not is_dataset_folder(where) and not _holds_answers(where)
+    several = is_pattern(where) and files_of(where)[0].suffix == ".parquet"
+    return engine is not None or folder or several
+
+
+def as_pattern(where: Path) -> Path:
+    """A folder of parquet files as the pattern that names them, for reading them whole."""
+    return Path(glob.escape(str(where)), "*.parquet") if where.is_dir() else where
+
+
+def _holds_answers(folder: Path) -> bool:
+    """Whether these are files of language models (--format), not parts of a table."""
+    endings = {path.suffix for path in folder.rglob("*")}
+    return ".parquet" not in endings and bool(endings & {".jsonl", ".json", ".eval"})
 
 
 def listed(text: str) -> list[str]:

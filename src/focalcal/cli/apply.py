@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from focalcal.cli import _inputs, _scale, app, options, terminal
+from focalcal.cli import _inputs, app, options, terminal
 from focalcal.errors import InputError
 from focalcal.files import output_paths
 
@@ -35,10 +35,9 @@ def apply(
         str | None,
         typer.Option(help="Class shares of training [those of the calibration labels]."),
     ] = None,
-    engine: _scale.EngineOption = None,
-    scheduler: _scale.SchedulerOption = None,
-    json: options.Json = False,
-) -> None:
+    engine: options.Engine = None,
+    scheduler: options.Scheduler = None,
+) -> terminal.Result:
     """Write calibrated probabilities; all other columns and the order of the rows are kept."""
     from focalcal.calibrators import load
 
@@ -49,16 +48,24 @@ def apply(
     fitted = load(calibrator)
     if target_prior or train_prior:
         fitted = _corrected(fitted, file, target_prior, train_prior, inputs, floor)
-    if _scale.wanted(file, engine, scheduler):
-        settings = {"fitted": fitted, "output": output, "floor": floor, "inputs": inputs}
-        rows = _scale.apply(file, engine, scheduler, **settings)
+    in_parts = _inputs.reads_parts(file, engine, scheduler)
+    if in_parts and by is not None:  # slices are read whole
+        file, in_parts = _inputs.as_pattern(file), False
+    if in_parts:
+        from focalcal import scale
+
+        keys = {"labels_required": False, "classes": getattr(fitted, "class_names_", None)}
+        with (
+            inputs.in_parts(file, engine, scheduler, **keys) as (source, running),
+            terminal.progress("calibrating") as tick,
+        ):
+            scale.apply(source, fitted, output, running, floor=floor, progress=tick)
+        rows = source.n
     else:
         rows = _apply(fitted, calibrator, file, output, by, inputs, floor)
-    terminal.result(
-        json,
-        {"file": str(output), "method": fitted.method, "n": rows},
-        f"{rows} rows calibrated by {fitted.method}, saved to {output}",
-    )
+    record = {"file": str(output), "method": fitted.method, "n": rows}
+    text = f"{rows} rows calibrated by {fitted.method}, saved to {output}"
+    return terminal.Result(record, [text])
 
 
 def _apply(
@@ -79,9 +86,8 @@ def _apply(
         terminal.note(f"no {by} has a calibrator of its own: {calibrator.name} serves all")
     step = {"calibrator": {"method": fitted.method, "file": calibrator.name}}
     files, rows = _inputs.files_of(file), 0
-    several = _inputs.is_pattern(file)
-    outputs = output_paths(files, output, SUFFIXES if several else [output.name.lower()])
-    for path, target in zip(files, outputs):
+    suffixes = SUFFIXES if _inputs.is_pattern(file) else [output.name.lower()]
+    for path, target in zip(files, output_paths(files, output, suffixes)):
         found = inputs.load_for(fitted, path)
         logits = found.predictions.as_logits(floor, zeros=True)
         probs = fitted.predict_proba(logits)
@@ -116,9 +122,7 @@ def _corrected(
         if more:
             raise InputError(f"expected one file to estimate from, got {len(more) + 1}")
         corrected.adapt(inputs.load_for(fitted, path).predictions.as_logits(floor, zeros=True))
-    names = getattr(fitted, "class_names_", None)
-    if names is not None:
-        corrected.class_names_ = names
+    corrected.class_names_ = getattr(fitted, "class_names_", None)
     shares = ", ".join(f"{share:.4g}" for share in corrected.target_prior_)
     terminal.note(f"corrected for class shares {shares}")
     return corrected

@@ -29,8 +29,7 @@ def compare(
     resamples: options.Resamples = 1000,
     level: options.Level = 0.95,
     seed: options.Seed = 0,
-    json: options.Json = False,
-) -> None:
+) -> terminal.Result:
     """Paired differences of every metric, with intervals and a test.
 
     Samples are matched by their ids where both files have them, else by their order.
@@ -42,17 +41,14 @@ def compare(
     with terminal.working("resampling"):
         found = metrics.compare(None, a, b, bins=bins, resamples=resamples, level=level, seed=seed)
     verdict = _verdict(found)
-    terminal.result(
-        json,
-        {"verdict": verdict, **found.to_dict()},
-        terminal.styled(verdict, "bold"),
-        terminal.table(
-            ("metric", "first", "second", "second − first", "p", "better"),
-            _rows(found),
-            f"{first.stem} and {second.stem}: {found.n:,} samples",
-        ),
+    header = ("metric", "first", "second", "second − first", "p", "better")
+    title = f"{first.stem} and {second.stem}: {found.n:,} samples"
+    parts = [
+        terminal.Text(verdict, "bold"),
+        terminal.table(header, _rows(found), title),
         f"–: cannot be told apart at {100 * level:g} %; each metric is tested by itself.",
-    )
+    ]
+    return terminal.Result({"verdict": verdict, **found.to_dict()}, parts)
 
 
 def _matched(a: Predictions, b: Predictions) -> tuple[Predictions, Predictions]:

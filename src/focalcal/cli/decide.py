@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import json as _json
+import json
 import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,7 +14,7 @@ from focalcal.cli import _inputs, app, options, terminal
 from focalcal.errors import FileFormatError, InputError
 
 if TYPE_CHECKING:
-    from focalcal.decisions import Cost, Threshold
+    from focalcal.decisions import Cost
     from focalcal.metrics import Estimate
 
 SAVED = ("goal", "value", "threshold", "level", "n")
@@ -45,11 +45,9 @@ def decide(
         bool, typer.Option("--save", help="Save the threshold in the calibrator file.")
     ] = False,
     floor: options.Floor = None,
-    json: options.Json = False,
-) -> None:
+) -> terminal.Result:
     """Choose the confidence from which to decide alone, for a goal or for costs."""
     from focalcal import calibrators, decisions
-    from focalcal.metrics.summary import plain
 
     goals = {
         "target_accuracy": target_accuracy,
@@ -60,7 +58,7 @@ def decide(
     aimed = any(value is not None for value in goals.values())
     if priced and aimed:
         raise InputError("expected one goal or costs, got both")
-    if not priced and not aimed:
+    if not (priced or aimed):
         raise InputError(
             "expected --target-accuracy, --max-error, --review-budget, or --costs and "
             "--abstain-cost, got none"
@@ -72,16 +70,19 @@ def decide(
     if priced:
         settings = {"abstain_cost": abstain_cost, "y_true": given.labels, "level": level}
         cost = decisions.expected_cost(probs, _read_costs(costs), **settings)
-        terminal.result(json, plain(dataclasses.asdict(cost)), *_cost_lines(cost))
-        return
+        return terminal.Result(dataclasses.asdict(cost), _cost_lines(cost))
     found = decisions.threshold(given.labels, probs, **goals, level=level)
-    lines = _threshold_lines(found)
+    if found.found:
+        chosen = f"Chosen on {found.n:,} samples; it holds for new samples like these."
+        lines = [found.rule, f"Guarantee: {found.guarantee}.", chosen]
+    else:
+        none = f"Guarantee: {found.guarantee}; measure more samples or ask for less."
+        lines = [found.rule, none]
     if save and found.found:
         fitted.decision_ = {name: getattr(found, name) for name in SAVED}
         fitted.save(calibrator)
         lines.append(f"Saved in {calibrator}.")
-    record = plain(dataclasses.asdict(found)) | {"guarantee": found.guarantee}
-    terminal.result(json, record, *lines)
+    return terminal.Result(dataclasses.asdict(found) | {"guarantee": found.guarantee}, lines)
 
 
 def _read_costs(text: str | None) -> Any:
@@ -92,21 +93,11 @@ def _read_costs(text: str | None) -> Any:
     try:
         if not text.lstrip().startswith("["):
             return np.loadtxt(text, delimiter=",", ndmin=2)
-        return np.asarray(_json.loads(text), dtype=np.float64)
+        return np.asarray(json.loads(text), dtype=np.float64)
     except (ValueError, TypeError) as error:
         raise FileFormatError(
             f"expected costs as a .csv file of numbers or as JSON rows, got {text}: {error}"
         ) from error
-
-
-def _threshold_lines(t: Threshold) -> list[str]:
-    if not t.found:
-        return [t.rule, f"Guarantee: {t.guarantee}; measure more samples or ask for less."]
-    return [
-        t.rule,
-        f"Guarantee: {t.guarantee}.",
-        f"Chosen on {t.n:,} samples; it holds for new samples like these.",
-    ]
 
 
 def _cost_lines(cost: Cost) -> list[str]:

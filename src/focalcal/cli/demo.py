@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from focalcal.cli import app, options, terminal
+from focalcal.cli import app, terminal
 from focalcal.cli.report import write_report
 
 
@@ -19,8 +19,7 @@ def demo(
     train: Annotated[
         bool, typer.Option("--train", help="Train two networks now (about a minute; needs torch).")
     ] = False,
-    json: options.Json = False,
-) -> None:
+) -> terminal.Result:
     """Evaluate, calibrate and report real predictions of two networks."""
     from focalcal import report as reports
     from focalcal.report import demo as demos
@@ -31,4 +30,4 @@ def demo(
             models = demos.trained_models(output.parent / "runs", progress=tick)
     else:
         models = demos.embedded_models()
-    write_report(models, demos.settings(), output, as_json=json)
+    return write_report(models, demos.settings(), output)

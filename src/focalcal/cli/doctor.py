@@ -11,10 +11,10 @@ import re
 from pathlib import Path
 from typing import Any
 
-import typer
 from rich.table import Table
 
-from focalcal.cli import app, options, terminal
+from focalcal.cli import app, terminal
+from focalcal.provenance import provenance, version_of
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 NOT_FOR_USERS = ("all", "dev", "docs")
@@ -22,74 +22,58 @@ NOT_FOR_USERS = ("all", "dev", "docs")
 
 
 @app.command(example="focalcal doctor --json")
-def doctor(json: options.Json = False) -> None:
+def doctor() -> terminal.Result:
     """Show versions, optional parts, GPU and threads; exit code 1 if something needed is absent."""
     with terminal.working("inspecting the installation"):
-        record = examine()
-    terminal.result(json, record, *_lines(record))
-    if any(not part["ok"] for part in record["needed"]):
-        raise typer.Exit(1)
+        record = _examined()
+    whole = all(part["ok"] for part in record["needed"])
+    return terminal.Result(record, _lines(record), 0 if whole else 1)
 
 
-def examine() -> dict[str, Any]:
-    """Everything the command shows, ready for JSON."""
+def _examined() -> dict[str, Any]:
     from focalcal.amx import cap_if_forbidden
-    from focalcal.provenance import provenance
 
     amx = cap_if_forbidden()  # before torch is used
     # Before provenance, which names a GPU only if torch is imported.
     torch = importlib.import_module("torch") if importlib.util.find_spec("torch") else None
     origin = provenance()
-    needed, extras = _requirements(importlib.metadata.requires("focalcal") or [])
+    gpu = None
+    if torch is not None and torch.cuda.is_available():
+        properties = torch.cuda.get_device_properties(0)
+        gpu = f"{properties.name}, {properties.total_memory / 2**30:.0f} GiB"
     return {
         "focalcal": origin["focalcal"],
         "commit": origin["commit"],
         "location": str(Path(__file__).parents[1]),
         "python": origin["python"],
         "platform": platform.platform(),
-        "needed": needed,
-        "extras": extras,
+        **_requirements(importlib.metadata.requires("focalcal") or []),
         "hardware": origin["hardware"],
-        "gpu": _gpu(torch),
+        "gpu": gpu,
         "amx": amx,
         "threads": _threads(torch),
     }
 
 
-def _requirements(lines: list[str]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+def _requirements(lines: list[str]) -> dict[str, Any]:
     """The core's packages, and per extra its packages, each with the version found."""
     needed, extras = [], {}
     for line in lines:
         name = re.match(r"[\w.-]+", line)[0]
-        least = re.search(r">=\s*([\d.]+)", line.split(";")[0])
-        part = _installed(name, least[1] if least else "0")
+        found = re.search(r">=\s*([\d.]+)", line.split(";")[0])
+        least, version = found[1] if found else "0", version_of(name)
+        ok = version is not None and _numbers(version) >= _numbers(least)
+        part = {"package": name, "version": version, "least": least, "ok": ok}
         extra = re.search(r"extra == ['\"]([\w-]+)['\"]", line)
         if extra is None:
             needed.append(part)
         elif extra[1] not in NOT_FOR_USERS:
             extras.setdefault(extra[1], []).append(part)
-    return needed, extras
-
-
-def _installed(name: str, least: str) -> dict[str, Any]:
-    try:
-        version = importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        version = None
-    ok = version is not None and _numbers(version) >= _numbers(least)
-    return {"package": name, "version": version, "least": least, "ok": ok}
+    return {"needed": needed, "extras": extras}
 
 
 def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.match(r"\d+(\.\d+)*", version)[0].split("."))
-
-
-def _gpu(torch: Any) -> str | None:
-    """Name and memory of the first GPU that torch can use; None without torch or GPU."""
-    if torch is None or not torch.cuda.is_available():
-        return None
-    properties = torch.cuda.get_device_properties(0)
-    return f"{properties.name}, {properties.total_memory / 2**30:.0f} GiB"
 
 
 def _threads(torch: Any) -> dict[str, Any]:
@@ -124,12 +108,12 @@ def _lines(record: dict[str, Any]) -> tuple[str, Table]:
         if missing:
             state = f"absent ({', '.join(missing)}): pip install 'focalcal[{extra}]'"
         table.add_row(extra, state)
-    threads = record["threads"]
-    torch = f", torch {threads['torch']}" if "torch" in threads else ""
-    set_by = "".join(f", {name}={value}" for name, value in threads["environment"].items())
-    cores = f"{threads['usable_cores']} of {threads['cores']} cores usable"
+    t = record["threads"]
+    threads = f"{t['usable_cores']} of {t['cores']} cores usable; BLAS {t['blas']}"
+    threads += f", torch {t['torch']}" if "torch" in t else ""
+    threads += "".join(f", {name}={value}" for name, value in t["environment"].items())
     table.add_row("gpu", record["gpu"] or "none that torch can use")
     table.add_row("amx", str(record["amx"]))
-    table.add_row("threads", f"{cores}; BLAS {threads['blas']}{torch}{set_by}")
+    table.add_row("threads", threads)
     commit = f" ({record['commit']})" if record["commit"] else ""
     return f"focalcal {record['focalcal']}{commit}, Python {record['python']}", table

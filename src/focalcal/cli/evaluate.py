@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.table import Table
 
-from focalcal.cli import _inputs, _scale, _slices, app, options, terminal
+from focalcal.cli import _inputs, app, options, terminal
 from focalcal.errors import InputError
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from focalcal.bins import Bins
     from focalcal.calibrators import Improvement
-    from focalcal.metrics import Evaluation, Metric
+    from focalcal.metrics import Evaluation, Metric, SlicedEvaluation
     from focalcal.predictions import Predictions
 
 
@@ -25,60 +25,98 @@ def evaluate(
     file: options.File,
     inputs: _inputs.Inputs,
     bins: options.Bins = 15,
-    resamples: Annotated[
-        int | None, typer.Option(help="Bootstrap resamples behind the intervals.", min=2)
-    ] = None,
+    resamples: options.Resamples = None,
     seed: options.Seed = 0,
     by: options.By = None,
     recalibrate: Annotated[
         str | None,
         typer.Option(help="Split the losses into what this method removes and what stays."),
     ] = None,
-    engine: _scale.EngineOption = None,
-    scheduler: _scale.SchedulerOption = None,
-    json: options.Json = False,
-) -> None:
+    engine: options.Engine = None,
+    scheduler: options.Scheduler = None,
+) -> terminal.Result:
     """Measure accuracy and calibration, with intervals and a reliability sketch.
 
     Several parquet files, or an engine, are read in parts: exact values or bounds, no intervals.
     """
-    in_parts = _scale.wanted(file, engine, scheduler)
+    in_parts = _inputs.reads_parts(file, engine, scheduler)
     if recalibrate and (by or in_parts):
         raise InputError(
             "expected --recalibrate with one file in memory, got --by, an engine or several files; "
             "evaluate once with --recalibrate and once without"
         )
     if in_parts:
-        settings = {"bins": bins, "json": json, "by": by, "inputs": inputs}
-        _scale.evaluate_files(file, engine, scheduler, **settings)
-        return
+        with inputs.in_parts(file, engine, scheduler, extra=by or ()) as (source, running):
+            return _in_parts(source, running, bins, by, file.name)
     from focalcal import metrics
-    from focalcal.metrics.summary import plain
 
-    predictions = inputs.predictions(file)
+    predictions, settings = inputs.predictions(file), {"bins": bins, "seed": seed}
     if by:
         with terminal.working("resampling every slice"):
-            sliced = metrics.evaluate_by(
-                predictions, by=by, bins=bins, resamples=resamples or 1000, seed=seed
-            )
-        _slices.show(sliced, file.name, json=json)
-        return
+            n = resamples or 1000
+            sliced = metrics.evaluate_by(predictions, by=by, resamples=n, **settings)
+        return _of_slices(sliced, file.name)
     with terminal.progress("resampling") as tick:
-        result = metrics.evaluate(
-            predictions, bins=bins, resamples=resamples, seed=seed, progress=tick
-        )
-    split = _split(predictions, recalibrate) if recalibrate else {}
-    if json:
-        parts = {name: dataclasses.asdict(part) for name, part in split.items()}
-        more = {"recalibrated": {"method": recalibrate, **plain(parts)}} if split else {}
-        terminal.print_json({**result.to_dict(), **more})
-        return
-    show(result, title=file.name)
-    for name, part in split.items():
-        terminal.out().print(
+        result = metrics.evaluate(predictions, resamples=resamples, progress=tick, **settings)
+    record, parts = result.to_dict(), list(_parts(result, file.name))
+    if recalibrate:
+        split = _split(predictions, recalibrate)
+        record["recalibrated"] = {"method": recalibrate}
+        record["recalibrated"] |= {name: dataclasses.asdict(part) for name, part in split.items()}
+        parts += [
             f"{metrics.METRICS[name].title} {part.value:.4f} = {part.removed:.4f} "
             f"± {part.standard_error:.4f} that {recalibrate} removes + {part.stays:.4f} that stays"
-        )
+            for name, part in split.items()
+        ]
+    return terminal.Result(record, parts)
+
+
+def _in_parts(source: Any, engine: Any, bins: int, by: Any, title: str) -> terminal.Result:
+    """Measure in one pass: values with the bounds of those that are not exact."""
+    from focalcal import scale
+    from focalcal.metrics.slicing import of_statistics
+
+    with terminal.progress("reading") as tick:
+        if by:
+            found = scale.statistics_by(source, engine, bins=bins, progress=tick)
+            return _of_slices(of_statistics(found), title)
+        result = scale.statistics(source, engine, bins=bins, progress=tick).compute()
+    values = {
+        name: {"value": m.value, "error_bound": m.error_bound} for name, m in result.metrics.items()
+    }
+    rows = [
+        (m.title, m.text(s.value), m.text(s.error_bound) if s.error_bound else "exact")
+        for m, s in shown(result.metrics)
+    ]
+    n, k, files, passes = result.n, result.n_classes, len(source.paths), engine.passes
+    record = {"n": n, "n_classes": k, "files": files, "passes": passes, "metrics": values}
+    record["reliability"] = dataclasses.asdict(result.reliability)
+    title = f"{title}: {n:,} samples, {k} classes, {files} files"
+    table = terminal.table(("metric", "value", "within ±"), rows, title)
+    sketch = reliability_sketch(result.reliability)
+    return terminal.Result(record, [table, sketch, f"{passes} pass over the files."])
+
+
+def _of_slices(result: SlicedEvaluation, title: str) -> terminal.Result:
+    """The worst slice first, then a line per slice."""
+    from focalcal.metrics import METRICS
+
+    # As many as 80 columns hold, in the order of their declaration; JSON has them all.
+    metrics = [m for m in METRICS.values() if m.show == "report"][:2]
+    rows = []
+    for s in sorted(result.slices, key=lambda s: (not s.enough, s.p_value, s.name)):
+        cells = [m.text(s.metrics[m.name].value) if s.enough else "–" for m in metrics]
+        ece = (f"{100 * s.ece:.2f}", f"{100 * s.expected_ece:.2f}") if s.enough else ("too few", "")
+        rows.append((s.name, f"{s.n}", *cells, *ece, terminal.p_cell(s.p_value)))
+    header = ("slice", "n", *(m.title for m in metrics), "ECE, %", "chance, %", "p")
+    parts = [
+        terminal.Text(result.verdict, "bold"),
+        terminal.table(header, rows, title),
+        f"p: test of calibration, corrected for {result.tested} slices (Holm); chance: ECE of a "
+        "calibrated slice of that size.",
+        *filter(None, [result.too_few]),
+    ]
+    return terminal.Result({"verdict": result.verdict, **result.to_dict()}, parts)
 
 
 def _split(predictions: Predictions, method: str) -> dict[str, Improvement]:
@@ -96,12 +134,20 @@ def _split(predictions: Predictions, method: str) -> dict[str, Improvement]:
     return counted_once(found) if twice else found
 
 
-def show(result: Evaluation, title: str) -> None:
-    """Print an evaluation for a person."""
-    tables = [metrics_table(result, title)]
+def _parts(result: Evaluation, title: str) -> Iterator[Any]:
+    """What the terminal shows."""
+    kind = "labels (means over them)" if result.labels else "classes"
+    rows = []
+    for m, e in shown(result.metrics):
+        interval = f"{m.text(e.low)} … {m.text(e.high)}" if math.isfinite(e.low) else ""
+        rows.append((m.title, m.text(e.value), interval))
+    header = ("metric", "value", f"{result.level * 100:g} % interval")
+    title = f"{title}: {result.n:,} samples, {result.n_classes} {kind}"
+    yield terminal.table(header, rows, title)
     if result.labels:
-        tables.append(labels_table(result))
-    terminal.show(*tables, reliability_sketch(result.reliability), verdict(result))
+        yield _labels_table(result)
+    yield reliability_sketch(result.reliability)
+    yield verdict(result)
 
 
 def verdict(result: Evaluation) -> str:
@@ -123,31 +169,13 @@ def verdict(result: Evaluation) -> str:
     )
 
 
-def metrics_table(result: Evaluation, title: str) -> Table:
-    from rich.table import Table
-
-    kind = "labels (means over them)" if result.labels else "classes"
-    table = Table(title=f"{title}: {result.n:,} samples, {result.n_classes} {kind}")
-    table.add_column("metric")
-    table.add_column("value", justify="right")
-    table.add_column(f"{result.level * 100:g} % interval", justify="right")
-    for metric, estimate in shown(result.metrics):
-        value = estimate.value
-        interval = f"{metric.text(estimate.low)} … {metric.text(estimate.high)}"
-        has_one = math.isfinite(estimate.low)
-        table.add_row(metric.title, metric.text(value), interval if has_one else "")
-    return table
-
-
-def labels_table(result: Evaluation) -> Table:
+def _labels_table(result: Evaluation) -> Table:
     """A row per label of a multi-label task."""
-    from rich.table import Table
-
     columns = ("accuracy", "nll", "ece")
     table = Table("label", "accuracy", "NLL", "ECE", "confidence − accuracy", "by chance?")
-    by_name = dict(shown(result.metrics))
+    metrics = [m for m, _ in shown(result.metrics) if m.name in columns]
     for name, part in result.labels.items():
-        cells = [m.text(part[m.name].value) for m in by_name if m.name in columns]
+        cells = [m.text(part[m.name].value) for m in metrics]
         gap = f"{100 * part['confidence_gap'].value:+.2f} points"
         table.add_row(name, *cells, gap, terminal.p_text(part.test.p_value))
     return table

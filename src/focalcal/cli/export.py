@@ -16,8 +16,7 @@ def export(
     output: options.Output,
     dtype: Annotated[str, typer.Option(help="Input and output: float32 or float64.")] = "float32",
     compute: Annotated[str, typer.Option(help="Arithmetic: float64 or float32.")] = "float64",
-    json: options.Json = False,
-) -> None:
+) -> terminal.Result:
     """Write a calibrator as ONNX: logits (N, K) in, probabilities (N, K) out."""
     from focalcal.calibrators import load
 
@@ -26,4 +25,4 @@ def export(
     with terminal.working(f"exporting {fitted.method}"):
         fitted.to_onnx(output, dtype=dtype, compute=compute)
     record = {"file": str(output), "method": fitted.method, "dtype": dtype}
-    terminal.result(json, record, f"{fitted.method} as ONNX, saved to {output}")
+    return terminal.Result(record, [f"{fitted.method} as ONNX, saved to {output}"])

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import json as _json
+import json
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from focalcal.cli import _inputs, _scale, app, options, terminal
+from focalcal.cli import _inputs, app, options, terminal
 from focalcal.errors import FitWarning, InputError
 from focalcal.files import check_suffix
 
@@ -36,10 +36,9 @@ def fit(
         str | None, typer.Option(help="Column: a temperature for each slice, if that helps.")
     ] = None,
     floor: options.Floor = None,
-    engine: _scale.EngineOption = None,
-    scheduler: _scale.SchedulerOption = None,
-    json: options.Json = False,
-) -> None:
+    engine: options.Engine = None,
+    scheduler: options.Scheduler = None,
+) -> terminal.Result:
     """Fit a calibrator and save it as a small JSON file."""
     from focalcal.calibrators import make
 
@@ -49,63 +48,72 @@ def fit(
     params |= dict(_parse(item) for item in setting or [])
     if by is not None and (method != "temperature" or params or engine):
         raise InputError("expected --by with the temperature method, no settings and no engine")
-    if _scale.wanted(file, engine, scheduler):
-        params["task"] = inputs.task
-        settings = {"method": method, "floor": floor, "params": params}
-        found = _scale.fit(file, engine, scheduler, **settings, inputs=inputs)
-        _save(found.calibrator, output, json, passes=found.passes)
-        return
+    # They are in the diagnostics, printed below; the frame of the commands undoes the filter.
+    warnings.simplefilter("ignore", FitWarning)
+    in_parts = _inputs.reads_parts(file, engine, scheduler)
+    if in_parts and by is not None:  # slices are read whole
+        file, in_parts = _inputs.as_pattern(file), False
+    if in_parts:
+        from focalcal import scale
+
+        with (
+            inputs.in_parts(file, engine, scheduler) as (source, running),
+            terminal.progress(f"fitting {method}") as tick,
+        ):
+            params["task"] = inputs.task
+            found = scale.fit(source, method, running, floor=floor, progress=tick, **params)
+        names = source.partitions[0].columns.class_names
+        return _saved(found.calibrator, names, output, passes=found.passes)
     predictions = inputs.predictions(file)
     if by is not None:
-        _fit_by(predictions, by, floor, output, json)
-        return
+        return _fit_by(predictions, by, floor, output)
     calibrator = make(method, task=predictions.task, **params)
-    with terminal.working(f"fitting {method}"), warnings.catch_warnings():
-        warnings.simplefilter("ignore", FitWarning)  # they are in the diagnostics, printed below
+    with terminal.working(f"fitting {method}"):
         calibrator.fit(predictions.as_logits(floor, zeros=True), predictions.labels)
-    if predictions.class_names:
-        calibrator.class_names_ = predictions.class_names
-    _save(calibrator, output, json)
+    return _saved(calibrator, predictions.class_names, output)
 
 
-def _save(calibrator: Calibrator, output: Path, json: bool, **more: int) -> None:
+def _saved(
+    calibrator: Calibrator, names: tuple[str, ...] | None, output: Path, **more: int
+) -> terminal.Result:
+    from focalcal.calibrators.persistence import to_dict
+
+    calibrator.class_names_ = names
     calibrator.save(output)
-    terminal.result(
-        json,
-        _record(calibrator, output) | more,
-        *describe(calibrator),
-        f"  saved to {output}",
-        *(f"  {value} {name} over the files" for name, value in more.items()),
-    )
+    document = to_dict(calibrator)
+    kept = ("method", "params", "class_names", "diagnostics")
+    record = {"file": str(output), **{k: document[k] for k in kept if k in document}}
+    if calibrator.method == "auto" and calibrator.task == "auto":
+        record["chosen"] = calibrator.formula_
+        record["candidates"] = [dataclasses.asdict(row) for row in calibrator.table_]
+    parts = [*describe(calibrator), f"  saved to {output}"]
+    parts += [f"  {value} {name} over the files" for name, value in more.items()]
+    return terminal.Result(record | more, parts)
 
 
 def _fit_by(
-    predictions: Predictions, by: str, floor: float | None, output: Path, json: bool
-) -> None:
+    predictions: Predictions, by: str, floor: float | None, output: Path
+) -> terminal.Result:
     from focalcal.calibrators import by_slice
 
-    with terminal.working(f"fitting by {by}"), warnings.catch_warnings():
-        warnings.simplefilter("ignore", FitWarning)
-        found = by_slice.fit_by(
-            predictions.as_logits(floor), predictions.labels, predictions.column(by)
-        )
-    if predictions.class_names:
-        for calibrator in (found.common, *found.slices.values()):
-            calibrator.class_names_ = predictions.class_names
+    logits, column = predictions.as_logits(floor), predictions.column(by)
+    with terminal.working(f"fitting by {by}"):
+        found = by_slice.fit_by(logits, predictions.labels, column)
+    for calibrator in (found.common, *found.slices.values()):
+        calibrator.class_names_ = predictions.class_names
     files = by_slice.save_slices(found, output, by)
     temperatures = {name: c.temperature_ for name, c in found.slices.items()}
     record = {"files": list(map(str, files)), "common": found.common.temperature_}
     record |= {"slices": temperatures, "gain": found.gain, "standard_error": found.error}
     gain = f"{found.gain:.5f} ± {found.error:.5f} of held-out NLL"
-    terminal.result(
-        json,
-        record,
+    parts = [
         f"A temperature for each {by} helps, by {gain}:"
         if temperatures
         else f"One calibrator for all: slices change {gain}, within noise.",
         *(f"  {by}={name}: T = {t:.4g}" for name, t in temperatures.items()),
         f"  T = {found.common.temperature_:.4g} for all others, saved to {output}",
-    )
+    ]
+    return terminal.Result(record, parts)
 
 
 def _parse(item: str) -> tuple[str, Any]:
@@ -113,21 +121,9 @@ def _parse(item: str) -> tuple[str, Any]:
     if not (name and equals):
         raise InputError(f"expected --set name=value, got {item!r}")
     try:
-        return name, _json.loads(value)
+        return name, json.loads(value)
     except ValueError:
         return name, value  # a bare word is a text
-
-
-def _record(calibrator: Calibrator, output: Path) -> dict[str, Any]:
-    from focalcal.calibrators.persistence import to_dict
-
-    document = to_dict(calibrator)
-    kept = ("method", "params", "class_names", "diagnostics")
-    record = {"file": str(output), **{k: document[k] for k in kept if k in document}}
-    if calibrator.method == "auto" and calibrator.task == "auto":
-        record["chosen"] = calibrator.formula_
-        record["candidates"] = [dataclasses.asdict(row) for row in calibrator.table_]
-    return record
 
 
 def describe(calibrator: Calibrator) -> list[Any]:
@@ -147,4 +143,4 @@ def describe(calibrator: Calibrator) -> list[Any]:
     if names:
         shown = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
         lines.append(f"  {len(names)} classes: {shown}")
-    return lines + [terminal.styled(f"  warning: {text}", "yellow") for text in d.warnings]
+    return lines + [terminal.Text(f"  warning: {text}", "yellow") for text in d.warnings]

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich import box
+from rich.table import Table
 
 from focalcal.cli import _inputs, app, options, terminal
 from focalcal.files import write_text
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from focalcal.metrics.monitoring import BatchResult, Monitor
     from focalcal.predictions import Predictions
 
@@ -51,8 +51,7 @@ def monitor(
     ] = 0.0,
     calibrator: options.ApplyFirst = None,
     floor: options.Floor = None,
-    json: options.Json = False,
-) -> None:
+) -> terminal.Result:
     """Test each batch against the reference and against "calibrated".
 
     The tests may be looked at after every batch: all false alarms together have a probability of
@@ -72,9 +71,8 @@ def monitor(
     else:
         given, probs = read(reference, True)
         running = Monitor(given.labels, probs, level=level, tolerance=tolerance)
-    _update(
-        running, [path for text in new or [] for path in _inputs.files_of(Path(text))], by, read
-    )
+    paths = [path for text in new or [] for path in _inputs.files_of(Path(text))]
+    _update(running, paths, by, read)
     if state is not None:
         write_text(state, running.to_json())
     if output is not None:
@@ -82,19 +80,12 @@ def monitor(
 
         write_text(output, render(running))
     names = ("verdict", "alarms", "level", "threshold", "reference")
-    batches = [dataclasses.asdict(r) for r in running.results]
-    record = {name: getattr(running, name) for name in names} | {"batches": batches}
-    terminal.result(json, record, *_parts(running, output))
-    if running.alarms:
-        raise typer.Exit(ALARM)
+    record = {name: getattr(running, name) for name in names}
+    record["batches"] = [dataclasses.asdict(r) for r in running.results]
+    return terminal.Result(record, _parts(running, output), ALARM if running.alarms else 0)
 
 
-def _update(
-    running: Monitor,
-    paths: list[Path],
-    by: str | None,
-    read: Callable[..., tuple[Predictions, Any]],
-) -> None:
+def _update(running: Monitor, paths: list[Path], by: str | None, read: Callable) -> None:
     """Add the batches that are not known: each file, or each value of the column `by`."""
     from focalcal.metrics import slices
 
@@ -114,7 +105,7 @@ def _update(
 
 def _parts(running: Monitor, output: Path | None) -> Iterator[Any]:
     """What the terminal shows."""
-    yield terminal.styled(running.verdict, "bold")
+    yield terminal.Text(running.verdict, "bold")
     if running.results:
         yield _table(running.results)
     yield (
@@ -131,26 +122,17 @@ def _parts(running: Monitor, output: Path | None) -> Iterator[Any]:
 
 
 def _table(results: list[BatchResult]) -> Table:
-    from rich import box
-    from rich.table import Table
-
     from focalcal.metrics.monitoring import TESTS
 
-    shown = results[-SHOWN:]
     title = f"the last {SHOWN} of {len(results)} batches" if len(results) > SHOWN else None
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True, title=title)
     table.add_column("batch", overflow="ellipsis", max_width=14, no_wrap=True)
     for name in ("n", "right, %", "expected", *TESTS):
         table.add_column(name, justify="right", no_wrap=True)
-    for r in shown:
+    for r in results[-SHOWN:]:
         accuracy = "–" if r.accuracy is None else f"{100 * r.accuracy.value:.1f}"
-        expected = r.expected_accuracy
-        half = 100 * (expected.high - expected.low) / 2
-        table.add_row(
-            r.name,
-            f"{r.n}",
-            accuracy,
-            f"{100 * expected.value:.1f} ± {half:.1f}",
-            *(("! " if test in r.alarms else "") + f"{r.p_values[test]:.2g}" for test in TESTS),
-        )
+        e = r.expected_accuracy
+        expected = f"{100 * e.value:.1f} ± {100 * (e.high - e.low) / 2:.1f}"
+        tests = [("! " if test in r.alarms else "") + f"{r.p_values[test]:.2g}" for test in TESTS]
+        table.add_row(r.name, f"{r.n}", accuracy, expected, *tests)
     return table

@@ -47,8 +47,7 @@ def report(
     by: options.By = None,
     floor: options.Floor = None,
     name: Annotated[str, typer.Option(help="Name of the model, with --val and --test.")] = "model",
-    json: options.Json = False,
-) -> None:
+) -> terminal.Result:
     """Fit the calibrators on validation, measure them on test, write one offline page."""
     from focalcal import report as reports
 
@@ -65,7 +64,7 @@ def report(
     found = [reports.load_model(*each, read=inputs.predictions) for each in files]
     chosen = None if methods is None else tuple(_inputs.listed(methods))
     settings = reports.Settings(chosen, bins, resamples, seed=seed, floor=floor, by=tuple(by or ()))
-    write_report(found, settings, output, format, as_json=json)
+    return write_report(found, settings, output, format)
 
 
 def _missing(val: Path | None, test: Path | None) -> str:
@@ -80,14 +79,9 @@ def _missing(val: Path | None, test: Path | None) -> str:
 
 
 def write_report(
-    models: list[Model],
-    settings: Settings,
-    output: Path,
-    format: str | None = None,
-    *,
-    as_json: bool = False,
-) -> None:
-    """Compute and write a report, and print its verdict and its path."""
+    models: list[Model], settings: Settings, output: Path, format: str | None = None
+) -> terminal.Result:
+    """Compute and write a report; its verdict and its path."""
     from focalcal import report as reports
 
     with terminal.progress("report") as progress:
@@ -96,17 +90,14 @@ def write_report(
     warnings = [text for m in data.models for text in m.warnings]
     told = [{"name": m.name, "chosen": m.chosen, "verdict": m.verdict} for m in data.models]
     record = {"path": str(path), "verdict": data.verdict, "warnings": warnings, "models": told}
-    terminal.result(
-        as_json,
-        record | {"seconds": data.seconds},
-        *(terminal.styled(f"warning: {text}", "yellow") for text in dict.fromkeys(warnings)),
-        terminal.styled(data.verdict, "bold"),
+    written = f"{path} ({path.stat().st_size / 1e6:.1f} MB, computed in {data.seconds:.1f} s)"
+    parts = [
+        *(terminal.Text(f"warning: {text}", "yellow") for text in dict.fromkeys(warnings)),
+        terminal.Text(data.verdict, "bold"),
         *(f"{m.name}: {m.verdict}" for m in data.models if len(data.models) > 1),
-    )
-    if not as_json:
-        size = path.stat().st_size / 1e6
-        text = f"{path} ({size:.1f} MB, computed in {data.seconds:.1f} s)"
-        terminal.out().print(text, soft_wrap=True)
+        terminal.Text(written, no_wrap=True),
+    ]
+    return terminal.Result(record | {"seconds": data.seconds}, parts)
 
 
 def _named(text: str) -> tuple[str, str]:

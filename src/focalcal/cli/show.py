@@ -7,7 +7,7 @@ from focalcal.cli.fit import describe
 
 
 @app.command(example="focalcal show cal.json")
-def show(calibrator: options.Calibrator, json: options.Json = False) -> None:
+def show(calibrator: options.Calibrator) -> terminal.Result:
     """Show a calibrator: its method, its numbers, what it was fitted on, its warnings."""
     from focalcal.calibrators import load
     from focalcal.calibrators.persistence import to_dict
@@ -19,4 +19,4 @@ def show(calibrator: options.Calibrator, json: options.Json = False) -> None:
     decision = getattr(fitted, "decision_", None)
     if decision:
         lines.append(f"  decides alone from confidence {decision['threshold']:.6g}")
-    terminal.result(json, to_dict(fitted), *lines)
+    return terminal.Result(to_dict(fitted), lines)

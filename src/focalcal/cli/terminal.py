@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import dataclasses
 import json
 import math
 import sys
@@ -22,6 +23,15 @@ from focalcal.errors import InputWarning
 _QUIET = contextvars.ContextVar("quiet", default=False)
 LOG_EVERY = 10.0
 """Seconds between progress lines in a log."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """What a command found: a record for programs, texts and tables for people, an exit code."""
+
+    record: Any
+    parts: Iterable[Any]
+    code: int = 0
 
 
 @contextlib.contextmanager
@@ -44,13 +54,9 @@ def quietly(quiet: bool) -> Iterator[None]:
         _QUIET.reset(token)
 
 
-def is_quiet() -> bool:
-    return _QUIET.get()
-
-
 def note(text: str) -> None:
     """A line for people on standard error, so that standard output stays machine-readable."""
-    if not is_quiet():
+    if not _QUIET.get():
         sys.stderr.write(f"{text}\n")
 
 
@@ -63,22 +69,21 @@ class Output(Console):
 
 def out() -> Console:
     """Standard output; rich drops colours off a terminal and where NO_COLOR is set."""
-    return Output(highlight=False, markup=False, quiet=is_quiet())
+    return Output(highlight=False, markup=False, quiet=_QUIET.get())
 
 
 def show(*parts: Any, style: str | None = None) -> None:
-    """Print texts and tables, one below the other."""
+    """Print texts and tables, one below the other; a Text without wrapping stays on one line."""
     for part in parts:
-        out().print(part, style=style)
-
-
-def styled(text: str, style: str) -> Text:
-    return Text(text, style=style)
+        out().print(part, style=style, soft_wrap=isinstance(part, Text) and part.no_wrap)
 
 
 def print_json(record: Any) -> None:
-    """Machine-readable output: strict JSON, NaN and infinity never appear."""
-    sys.stdout.write(json.dumps(record, indent=2, allow_nan=False, ensure_ascii=False) + "\n")
+    """Machine-readable output: strict JSON, in which NaN and infinity are null."""
+    from focalcal.metrics.summary import plain
+
+    text = json.dumps(plain(record), indent=2, allow_nan=False, ensure_ascii=False)
+    sys.stdout.write(text + "\n")
 
 
 def result(json: bool, record: Any, *parts: Any) -> None:
@@ -119,7 +124,7 @@ def progress(what: str) -> Iterator[Callable[..., None]]:
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     console = Console(stderr=True)
-    if is_quiet() or not console.is_terminal:
+    if _QUIET.get() or not console.is_terminal:
         yield _logger(what)
         return
     columns = TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn()
@@ -153,8 +158,10 @@ def _duration(seconds: float) -> str:
 @contextlib.contextmanager
 def working(what: str) -> Iterator[None]:
     """Say what runs while its length is unknown: a spinner, or a line in a log if it takes long."""
-    console = Console(stderr=True, quiet=is_quiet())
-    if console.is_terminal:
+    console = Console(stderr=True)
+    if _QUIET.get():  # asked here: the timer's thread does not see this context
+        yield
+    elif console.is_terminal:
         with console.status(what):
             yield
     else:
@@ -165,3 +172,4 @@ def working(what: str) -> Iterator[None]:
             yield
         finally:
             later.cancel()
+            later.join()

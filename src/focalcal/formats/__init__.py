@@ -21,9 +21,8 @@ from focalcal.formats.arrow import (
     write_parquet,
 )
 from focalcal.formats.binary import read_npy, read_npz, read_pt, write_npz
-from focalcal.formats.text import read_delimited, read_jsonl, write_delimited, write_jsonl
-
-Table = dict[str, Any]
+from focalcal.formats.columns import plain
+from focalcal.formats.text import Table, read_delimited, read_jsonl, write_delimited, write_jsonl
 
 
 class Format(NamedTuple):
@@ -85,6 +84,8 @@ def write_table(path: str | Path, table: Table, metadata: dict[str, Any]) -> Non
         raise FileFormatError(
             f"{path.name!r} can be read but not written; end the name in {', '.join(SUFFIXES)}"
         )
+    if writer is not write_parquet:  # which alone keeps the types of Arrow
+        table = {name: plain(column) for name, column in table.items()}
     with atomic_path(path) as temporary:
         writer(temporary, table, metadata)
 

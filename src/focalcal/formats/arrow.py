@@ -9,9 +9,7 @@ from typing import Any
 import numpy as np
 
 from focalcal.errors import FileFormatError, MissingExtraError
-from focalcal.formats.text import METADATA, parse_metadata, parse_object
-
-Table = dict[str, Any]
+from focalcal.formats.text import METADATA, Table, objects, parse_metadata, parse_object
 
 
 def pyarrow_module() -> Any:
@@ -85,13 +83,12 @@ def read_dataset(path: Path) -> tuple[Table, dict[str, Any]]:
     pyarrow = pyarrow_module()
     parts = [pyarrow.table(_columns_of(lambda f=f: _open_ipc(f), f, "arrow")[0]) for f in files]
     whole = pyarrow.concat_tables(parts)
-    features = info.get("features") or {}
-    names = {
+    classes = {
         name: list(feature["names"])
-        for name, feature in features.items()
+        for name, feature in (info.get("features") or {}).items()
         if isinstance(feature, dict) and feature.get("_type") == "ClassLabel"
     }
-    return {name: whole[name] for name in whole.column_names}, {"categories": names}
+    return {name: whole[name] for name in whole.column_names}, {"categories": classes}
 
 
 def _object(path: Path) -> dict[str, Any]:
@@ -105,7 +102,7 @@ def is_column(x: Any) -> bool:
 
 def categories(column: Any) -> list[str] | None:
     """The category names of a dictionary column (a pandas categorical), in their order."""
-    if not isinstance(column.type, pyarrow_module().DictionaryType):
+    if not _types().is_dictionary(column.type):
         return None
     chunks = _chunked(column).unify_dictionaries().chunks
     return [str(name) for name in chunks[0].dictionary.to_pylist()] if chunks else []
@@ -121,9 +118,7 @@ def column_to_plain(column: Any) -> np.ndarray:
     column = _chunked(column)
     if not column.null_count and (_is_number(column.type) or _types().is_temporal(column.type)):
         return np.asarray(column.to_numpy())
-    out = np.empty(len(column), dtype=object)
-    out[:] = column.to_pylist()
-    return out
+    return objects(column.to_pylist())
 
 
 def column_to_numpy(column: Any, where: str) -> np.ndarray:
@@ -134,10 +129,12 @@ def column_to_numpy(column: Any, where: str) -> np.ndarray:
         column = pyarrow.concat_arrays(column.chunks or [pyarrow.array([], column.type)])
     if column.null_count:
         raise FileFormatError(f"{where} has a null at row {_first_null(column)}; fill or drop it")
-    if not is_list(column.type):
-        _check_number_type(column.type, where)
+    in_lists = is_list(column.type)
+    kind = column.type.value_type if in_lists else column.type
+    if not _is_number(kind):
+        raise FileFormatError(f"{where}: expected numbers, got {kind}; convert the column")
+    if not in_lists:
         return column.to_numpy(zero_copy_only=False)
-    _check_number_type(column.type.value_type, where)
     width = _width(column, where)
     values = column.flatten()  # a view: the lists have no nulls
     if values.null_count:
@@ -152,7 +149,7 @@ def _first_null(column: Any) -> int:
 
 def _width(column: Any, where: str) -> int:
     """The one length of all lists."""
-    if isinstance(column.type, pyarrow_module().FixedSizeListType):
+    if _types().is_fixed_size_list(column.type):
         return column.type.list_size
     lengths = np.diff(column.offsets.to_numpy())
     other = np.flatnonzero(lengths != lengths[:1])
@@ -184,11 +181,6 @@ def is_list(kind: Any) -> bool:
     """Whether a pyarrow type is one of the list types that are read here."""
     types = _types()
     return types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
-
-
-def _check_number_type(kind: Any, where: str) -> None:
-    if not _is_number(kind):
-        raise FileFormatError(f"{where}: expected numbers, got {kind}; convert the column")
 
 
 def write_parquet(path: Path, table: Table, metadata: dict[str, Any]) -> None:

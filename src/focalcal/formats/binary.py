@@ -13,9 +13,7 @@ import numpy as np
 
 from focalcal._arrays import is_torch, to_numpy
 from focalcal.errors import FileFormatError, MissingExtraError
-from focalcal.formats.text import METADATA, parse_metadata
-
-Table = dict[str, Any]
+from focalcal.formats.text import METADATA, Table, parse_metadata
 
 LABEL_NAMES = ("labels", "label", "targets", "target", "y")
 VALUE_NAMES = ("logits", "probs", "logit", "prob")
@@ -46,18 +44,16 @@ def read_npz(path: Path) -> tuple[Table, dict[str, Any]]:
 
 def read_npy(path: Path) -> tuple[Table, dict[str, Any]]:
     """`x_logits.npy` together with the `x_labels.npy` beside it, if there is one."""
-    table = {path.stem: load_npy(path)}
-    for value in VALUE_NAMES:
-        if value in path.stem.lower():
-            start = path.stem.lower().rindex(value)
-            before, after = path.stem[:start], path.stem[start + len(value) :]
-            table = {value: table[path.stem]}
-            for label in LABEL_NAMES:
-                beside = path.with_name(f"{before}{label}{after}.npy")
-                if beside.is_file():
-                    return table | {"labels": load_npy(beside)}, {}
-            break
-    return table, {}
+    array, stem = load_npy(path), path.stem
+    name = next((name for name in VALUE_NAMES if name in stem.lower()), None)
+    if name is None:
+        return {stem: array}, {}
+    start = stem.lower().rindex(name)
+    for label in LABEL_NAMES:
+        beside = path.with_name(f"{stem[:start]}{label}{stem[start + len(name) :]}.npy")
+        if beside.is_file():
+            return {name: array, "labels": load_npy(beside)}, {}
+    return {name: array}, {}
 
 
 def load_npy(path: Path) -> np.ndarray:
@@ -103,10 +99,8 @@ def _texts(array: np.ndarray) -> np.ndarray:
 
 
 def write_npz(path: Path, table: Table, metadata: dict[str, Any]) -> None:
-    from focalcal.formats.columns import plain
-
     extra = {METADATA: np.array(json.dumps(metadata))} if metadata else {}
-    arrays = {name: _without_objects(plain(values)) for name, values in table.items()}
+    arrays = {name: _without_objects(values) for name, values in table.items()}
     np.savez_compressed(path, **arrays, **extra)
 
 

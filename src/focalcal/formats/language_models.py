@@ -19,9 +19,8 @@ from typing import Any
 import numpy as np
 
 from focalcal.errors import FileFormatError
-from focalcal.formats.text import parse_object, read_text
+from focalcal.formats.text import Table, objects, parse_object, read_text
 
-Table = dict[str, Any]
 Question = tuple[str, str, list[float], int]
 """Task, id, a log-likelihood per choice, index of the right one."""
 
@@ -52,23 +51,17 @@ def _table(path: Path, questions: Iterator[Question]) -> tuple[Table, dict[str, 
     rows = list(questions)
     if not rows:
         raise FileFormatError(f"{path}: expected multiple-choice questions, found none")
-    width = max(2, max(len(scores) for _, _, scores, _ in rows))
+    tasks, names, scores, right = zip(*rows)
+    choices = np.array([len(given) for given in scores])
+    width = max(2, choices.max())
     logits = np.empty((len(rows), width))
-    for i, (_, _, scores, _) in enumerate(rows):
-        logits[i] = max(scores) - ABSENT
-        logits[i, : len(scores)] = scores
-    table = {
-        "id": np.array([name for _, name, _, _ in rows], dtype=object),
-        "logits": logits,
-        "labels": np.array([right for *_, right in rows]),
-        "task": np.array([task for task, *_ in rows], dtype=object),
-        "choices": np.array([len(scores) for _, _, scores, _ in rows]),
-    }
-    return table, {"class_names": [_letter(i) for i in range(width)]}
-
-
-def _letter(i: int) -> str:
-    return string.ascii_uppercase[i] if i < 26 else str(i)
+    for i, given in enumerate(scores):
+        logits[i] = max(given) - ABSENT
+        logits[i, : len(given)] = given
+    table = {"id": objects(names), "logits": logits, "labels": np.array(right)}
+    table |= {"task": objects(tasks), "choices": choices}
+    letters = string.ascii_uppercase
+    return table, {"class_names": [letters[i] if i < 26 else str(i) for i in range(width)]}
 
 
 def _harness(path: Path, *, normalize: bool) -> Iterator[Question]:
@@ -133,8 +126,9 @@ def _right(sample: dict[str, Any], texts: list[str], n: int, where: str) -> int:
     target = str(sample["target"]).strip()
     if target.isdigit() and int(target) < n:
         return int(target)
-    if [text.strip() for text in texts].count(target) == 1:
-        return [text.strip() for text in texts].index(target)
+    texts = [text.strip() for text in texts]
+    if texts.count(target) == 1:
+        return texts.index(target)
     raise FileFormatError(
         f"{where}: expected a target among {n} choices, by number or text, got {target[:40]!r}; "
         "questions with several right answers have no single label"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,7 +32,8 @@ class Keys:
     """What the caller says about the columns; None where it is left to `find`.
 
     logits, probs, labels: a column, or several separated by commas, one per class. Prefixes name
-    all columns that begin so. classes: class names in the order of the columns.
+    all columns that begin so. classes: class names in the order of the columns. labels_required:
+    whether labels that are absent or missing are an error. task: "auto" or "multilabel".
     """
 
     logits: str | None = None
@@ -42,6 +43,8 @@ class Keys:
     logits_prefix: str | None = None
     probs_prefix: str | None = None
     classes: tuple[str, ...] | None = None
+    labels_required: bool = True
+    task: str = "auto"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,7 +61,7 @@ class Roles:
     ids: str | None
     class_names: tuple[str, ...] | None
 
-    def rest(self, names: Sequence[str]) -> list[str]:
+    def rest(self, names: Iterable[str]) -> list[str]:
         """The columns that are only carried along."""
         used = {*self.values, *self.labels, self.ids}
         return [name for name in names if name not in used]
@@ -66,15 +69,12 @@ class Roles:
     def describe(self) -> str:
         """What was taken for what, in a line."""
         kind = "logits" if self.are_logits else "probabilities"
-        parts = [f"{kind} from {_listed(self.values)}"]
-        if self.labels:
-            parts.append(f"labels from {_listed(self.labels)}")
-        if self.ids:
-            parts.append(f"ids from {self.ids}")
-        return ", ".join(parts)
+        text = f"{kind} from {_listed(self.values)}"
+        text += f", labels from {_listed(self.labels)}" if self.labels else ""
+        return text + (f", ids from {self.ids}" if self.ids else "")
 
 
-def find(names: Sequence[str], keys: Keys, where: str, labels_required: bool = True) -> Roles:
+def find(names: Sequence[str], keys: Keys, where: str) -> Roles:
     """The roles of a table's columns; FileFormatError says what is there and how to name it."""
     ways = ("logits", "probs", "logits_prefix", "probs_prefix")
     given = {way: getattr(keys, way) for way in ways if getattr(keys, way)}
@@ -87,8 +87,11 @@ def find(names: Sequence[str], keys: Keys, where: str, labels_required: bool = T
         are_logits = option.startswith("logits")
     else:
         found, are_logits = _recognised(names, where)
-    labels = _labels(names, keys, where, len(found[0]), labels_required)
-    return Roles(found[0], are_logits, labels, _ids(names, keys, where), found[1])
+    labels = _labels(names, keys, where, len(found[0]))
+    if keys.ids is not None and keys.ids not in names:
+        raise FileFormatError(f"{where}: expected the ids {keys.ids!r}, got {_listed(names)}")
+    ids = keys.ids or next((name for name in IDS if name in names), None)
+    return Roles(found[0], are_logits, labels, ids, found[1])
 
 
 def not_overwritten(name: str) -> str:
@@ -104,16 +107,37 @@ def two_names(positive: str, labels: np.ndarray | None) -> tuple[str, str]:
     return (str(other.pop()) if len(other) == 1 and named else f"not {positive}"), positive
 
 
-def class_order(
-    own: tuple[str, ...] | None, wanted: tuple[str, ...] | None, where: str
+def class_names(
+    found: Roles,
+    own: Sequence[str] | None,
+    keys: Keys,
+    single: bool,
+    labels: np.ndarray | None,
+    where: str,
 ) -> tuple[tuple[str, ...] | None, list[int] | None]:
-    """The class names, and the order in which to take the columns if `wanted` is another.
+    """The class names, and the order in which to take the columns if the caller's is another.
 
-    own: what the file calls its classes, if it does; other names than these are an error.
+    own: what the file calls its classes if its columns do not say; other names than these are an
+    error. single: whether there is one column, of class 1 of two; labels: what may name the other.
     """
+    wanted, own = keys.classes, found.class_names or own
+    own = None if own is None else tuple(map(str, own))
+    if found.class_names and len(own) == 1:
+        own = two_names(own[0], labels)
     if wanted is None or own is None or wanted == own:
         return wanted or own, None
-    if sorted(wanted) != sorted(own) or len(set(own)) != len(own):
+    same = sorted(wanted) == sorted(own) and len(set(own)) == len(own)
+    listed = found.class_names and "," in (keys.logits or keys.probs or "")
+    if listed and not same:  # other names for columns that the caller has put in order
+        return wanted, None
+    if single:
+        if own[1:2] != wanted[1:2] and not all(map(is_number, own[1:2])):
+            raise FileFormatError(
+                f"{where}: expected the column of class {_listed(wanted[1:2])!r}, "
+                f"got that of {_listed(own[1:2])!r}"
+            )
+        return wanted, None
+    if not same:
         raise FileFormatError(
             f"{where}: expected the classes {_listed(wanted)}, got {_listed(own)}"
         )
@@ -143,6 +167,14 @@ def class_labels(
             return np.array(given, dtype=object)
     whole = values.dtype.kind == "f" and (values % 1 == 0).all()
     return values.astype(np.int64) if whole else values
+
+
+def metadata_of(task: str, names: Sequence[str] | None, by_name: bool) -> dict[str, Any]:
+    """What a file says about its columns; by_name: whether its labels may be class names."""
+    if not names:
+        return {"task": task}
+    meaning = {"labels": "names"} if by_name else {}
+    return {"task": task, "class_names": list(names), **meaning}
 
 
 def labels_by_name(metadata: dict[str, Any]) -> bool:
@@ -246,9 +278,7 @@ def _named(names: Sequence[str], text: str, where: str) -> Found:
     return columns, tuple(name.removeprefix(shared) for name in columns)
 
 
-def _labels(
-    names: Sequence[str], keys: Keys, where: str, width: int, required: bool
-) -> tuple[str, ...]:
+def _labels(names: Sequence[str], keys: Keys, where: str, width: int) -> tuple[str, ...]:
     """The column of labels; for multi-label problems one per column of values will do."""
     if keys.labels:
         return _named(names, keys.labels, where)[0]
@@ -259,17 +289,11 @@ def _labels(
         for separator in SEPARATORS:
             if width > 1 and len(_starting(names, word + separator)) == width:
                 return _prefixed(names, word + separator, where)[0]
-    if required:
+    if keys.labels_required:
         raise FileFormatError(
             f"{where}: expected 'labels', got {_listed(names)}; name the column with --labels"
         )
     return ()
-
-
-def _ids(names: Sequence[str], keys: Keys, where: str) -> str | None:
-    if keys.ids is not None and keys.ids not in names:
-        raise FileFormatError(f"{where}: expected the ids {keys.ids!r}, got {_listed(names)}")
-    return keys.ids or next((name for name in IDS if name in names), None)
 
 
 def _listed(names: Sequence[str]) -> str:

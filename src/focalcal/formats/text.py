@@ -11,17 +11,16 @@ import gzip
 import io
 import json
 import zlib
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
 from focalcal.errors import FileFormatError
 
 Table = dict[str, Any]
-
+"""Columns by name; see `focalcal.formats`."""
 _DELIMITERS = ",;\t|"
 METADATA = "focalcal"
 """The name under which a file keeps JSON about its columns."""
@@ -43,13 +42,11 @@ def parse_metadata(text: str, path: Path) -> dict[str, Any]:
     return parse_object(text, f"{path}: the focalcal metadata")
 
 
-@contextmanager
-def _opened(path: Path, mode: str) -> Iterator[IO[str]]:
+def _opened(path: Path, mode: str) -> Any:
     """A text stream of UTF-8, through gzip where the name ends in .gz."""
     opener = gzip.open if path.suffix.lower() == ".gz" else open
     encoding = "utf-8-sig" if mode == "r" else "utf-8"
-    with opener(path, f"{mode}t", encoding=encoding, newline="") as stream:
-        yield stream
+    return opener(path, f"{mode}t", encoding=encoding, newline="")
 
 
 def read_text(path: Path) -> str:
@@ -140,17 +137,13 @@ def write_delimited(path: Path, table: Table, metadata: dict[str, Any]) -> None:
 
 
 def write_jsonl(path: Path, table: Table, metadata: dict[str, Any]) -> None:
-    from focalcal.formats.columns import plain
-
     classes = metadata.get("class_names")
     columns = {}
     for name, values in table.items():
-        column = plain(values).tolist()
-        if classes and np.ndim(values) == 2 and len(classes) == np.shape(values)[1]:
+        column = values.tolist()
+        if classes and values.ndim == 2 and len(classes) == values.shape[1]:
             column = [dict(zip(classes, row)) for row in column]
-        if np.ndim(values) == 1:
-            name = _one_column(name, classes)
-        columns[name] = column
+        columns[_one_column(name, classes) if values.ndim == 1 else name] = column
     with _opened(path, "w") as f:
         for row in zip(*columns.values()):
             record = dict(zip(columns, row))
@@ -165,12 +158,9 @@ def _one_column(name: str, classes: Sequence[str] | None) -> str:
 
 def _wide(table: Table, classes: Sequence[str] | None) -> tuple[list[str], list[np.ndarray]]:
     """Matrices as one column per class, named by the class or by its number."""
-    from focalcal.formats.columns import plain
-
     names: list[str] = []
     columns: list[np.ndarray] = []
     for name, values in table.items():
-        values = plain(values)
         if values.ndim == 1 or values.shape[1] == 1:
             names.append(_one_column(name, classes))
             columns.append(values.reshape(-1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from typing import Any
 from xml.sax.saxutils import escape
@@ -30,7 +31,11 @@ def log_evaluation(
     tracker: a TensorBoard `SummaryWriter`, the module `mlflow` (inside a run), or the run that
     `wandb.init` returns; prefix: put before every name; metrics: keys of the evaluation.
     """
-    scalars = {f"{prefix}/{k}": v for k, v in _scalars(evaluation, metrics).items()}
+    numbers = {name: evaluation[name].value for name in metrics}
+    if isinstance(evaluation, Evaluation):
+        numbers |= {f"{name}_low": evaluation[name].low for name in metrics}
+        numbers |= {f"{name}_high": evaluation[name].high for name in metrics}
+    scalars = {f"{prefix}/{k}": v for k, v in numbers.items() if math.isfinite(v)}
     figure, name = reliability_figure(evaluation.reliability), f"{prefix}/reliability"
     if hasattr(tracker, "add_scalar"):
         for key, value in scalars.items():
@@ -49,18 +54,6 @@ def log_evaluation(
             "expected a SummaryWriter, the module mlflow or a wandb run, got "
             f"{type(tracker).__name__}; log evaluation.to_dict() by hand"
         )
-
-
-def _scalars(
-    evaluation: Evaluation | StreamedEvaluation, metrics: tuple[str, ...]
-) -> dict[str, float]:
-    numbers = {}
-    for name in metrics:
-        found = evaluation[name]
-        numbers[name] = found.value
-        if isinstance(evaluation, Evaluation):
-            numbers |= {f"{name}_low": found.low, f"{name}_high": found.high}
-    return {name: value for name, value in numbers.items() if math.isfinite(value)}
 
 
 def reliability_figure(bins: Bins) -> Any:
@@ -97,18 +90,16 @@ def model_card(
     table = "".join(
         f"| {name} | {e.value:.4f} | {e.low:.4f} – {e.high:.4f} |\n" for name, e in rows.items()
     )
+    # JSON strings are YAML strings.
+    model, data = (json.dumps(text, ensure_ascii=False) for text in (model, dataset))
     return (
-        f"---\nmodel-index:\n- name: {_quoted(model)}\n  results:\n"
+        f"---\nmodel-index:\n- name: {model}\n  results:\n"
         f"  - task:\n      type: {task}\n"
-        f"    dataset:\n      name: {_quoted(dataset)}\n      type: {_quoted(dataset)}\n"
+        f"    dataset:\n      name: {data}\n      type: {data}\n"
         f"    metrics:\n{listed}---\n\n## Calibration\n\n"
         f"{evaluation.n:,} samples of {dataset}, {100 * evaluation.level:g} % intervals.\n\n"
         f"| metric | value | interval |\n|---|---|---|\n{table}"
     )
-
-
-def _quoted(text: str) -> str:
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def badge(evaluation: Evaluation) -> str:

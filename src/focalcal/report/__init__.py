@@ -37,17 +37,14 @@ __all__ = [
 
 def write(data: ReportData, path: str | Path, format: str | None = None) -> Path:
     """Render a report and write it whole or not at all; the format is that of the file's name."""
-    path = Path(path)
-    format = check_format(path, format)
-    write_text(path, FORMATS[format](data))
-    return path
+    write_text(path, FORMATS[check_format(path, format)](data))
+    return Path(path)
 
 
 def check_format(path: str | Path, format: str | None = None) -> str:
     """The format to write, given or from the ending of the file."""
-    format = format or {"htm": "html", "markdown": "md"}.get(
-        Path(path).suffix[1:].lower(), Path(path).suffix[1:].lower()
-    )
+    ending = Path(path).suffix[1:].lower()
+    format = format or {"htm": "html", "markdown": "md"}.get(ending, ending)
     if format not in FORMATS:
         raise InputError(
             f"expected a format of {', '.join(FORMATS)}, got {format!r}; "

@@ -76,41 +76,19 @@ class Landscape:
 
 
 @dataclasses.dataclass(frozen=True)
-class WrongSample:
-    """A wrong prediction held with confidence: row of the test file, classes, probabilities."""
-
-    row: int
-    predicted: str
-    true: str
-    confidence_before: float
-    confidence_after: float
-    true_class_probability: float
-
-
-@dataclasses.dataclass(frozen=True)
-class PredictionFile:
-    """Where a set of predictions came from."""
-
-    role: str
-    file: str
-    sha256: str | None
-    n: int
-    class_counts: tuple[int, ...]
-    provenance: dict[str, Any]
-
-
-@dataclasses.dataclass(frozen=True)
 class ModelReport:
     """Everything about one model. `chosen` was picked on the validation set alone.
 
-    split: what calibration removes of "nll" and "brier" on the test set, and what stays;
-    thresholds, slices: of the test set after calibration.
+    sources: for the validation and the test set role, file, sha256, n, class_counts, provenance;
+    split: what calibration removes of "nll" and "brier" on the test set, and what stays; wrong: the
+    most confident errors with row of the test file, classes and probabilities; thresholds, slices:
+    of the test set after calibration.
     """
 
     name: str
     n_classes: int
     class_names: tuple[str, ...]
-    sources: tuple[PredictionFile, ...]
+    sources: tuple[dict[str, Any], ...]
     methods: tuple[MethodResult, ...]
     chosen: str
     folds: int
@@ -118,7 +96,7 @@ class ModelReport:
     after: View
     split: dict[str, Improvement]
     landscape: Landscape
-    wrong: tuple[WrongSample, ...]
+    wrong: tuple[dict[str, Any], ...]
     calibrator: dict[str, Any]
     thresholds: tuple[Threshold, ...]
     slices: SlicedEvaluation | None

@@ -20,7 +20,7 @@ LIVE = {"cross-entropy": "ce", "focal γ = 3": "fl-3"}
 
 def settings() -> Settings:
     """Fewer resamples and folds than a report has, so that the page is there in half a minute."""
-    return Settings(methods=tuple(default_methods(10)), resamples=100, folds=3)
+    return Settings(methods=default_methods(10), resamples=100, folds=3)
 
 
 def embedded_models() -> list[Model]:
@@ -41,17 +41,15 @@ def trained_models(
         raise MissingExtraError("torch", "torch", "training a demo") from error
 
     threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # layers this small lose more to waiting than they gain
     try:
-        torch.set_num_threads(1)  # layers this small lose more to waiting than they gain
-        models = []
-        for i, (name, loss) in enumerate(LIVE.items()):
+        for i, loss in enumerate(LIVE.values()):
             _train(loss, Path(folder) / loss, epochs)
             if progress is not None:
                 progress((i + 1) / len(LIVE))
-            models.append(load_folder(name, Path(folder) / loss))
-        return models
     finally:
         torch.set_num_threads(threads)
+    return [load_folder(name, Path(folder) / loss) for name, loss in LIVE.items()]
 
 
 def _train(loss: str, folder: Path, epochs: int) -> None:

@@ -7,30 +7,33 @@ dark theme.
 from __future__ import annotations
 
 import dataclasses
+import html
+import json
 from collections.abc import Iterable, Sequence
 from typing import Any
-
-import numpy as np
 
 from focalcal.metrics import Estimate
 from focalcal.metrics.summary import plain
 
 LEGEND = {"orientation": "h", "y": 1.02, "yanchor": "bottom"}
+DOTTED = {"dash": "dot", "width": 1.5}
+SILENT = {"hoverinfo": "skip", "showlegend": False}
+"""Of a trace without a tooltip and without a place in the legend."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Figure:
     """A figure for the page: traces and layout, and its text and table alternatives.
 
-    choices: further sets of traces to pick from, as (label, traces); by a slider if `slides`,
-    which starts at number `start`.
+    choices: sets of traces to pick from, as (label, traces), in place of `traces`; by a slider if
+    `slides`, which starts at number `start`.
     """
 
     id: str
     title: str
     text: str
-    traces: list[dict[str, Any]]
     layout: dict[str, Any]
+    traces: Sequence[dict[str, Any]] = ()
     header: tuple[str, ...] = ()
     rows: tuple[tuple[str, ...], ...] = ()
     height: int = 360
@@ -40,24 +43,13 @@ class Figure:
 
     def spec(self) -> dict[str, Any]:
         """What the script draws; numbers to six digits."""
-        return _rounded(
-            {
-                "traces": self.traces,
-                "layout": {"legend": LEGEND} | self.layout,
-                "height": self.height,
-                "choices": [traces for _, traces in self.choices],
-            }
-        )
-
-
-def _rounded(x: Any) -> Any:
-    if isinstance(x, dict):
-        return {key: _rounded(value) for key, value in x.items()}
-    if isinstance(x, list | tuple | np.ndarray):
-        return [_rounded(value) for value in plain(x)]
-    if isinstance(x, float | np.floating):
-        return plain(float(f"{x:.6g}"))
-    return plain(x)
+        record = {
+            "traces": self.traces,
+            "layout": {"legend": LEGEND} | self.layout,
+            "height": self.height,
+            "choices": [traces for _, traces in self.choices],
+        }
+        return json.loads(json.dumps(plain(record)), parse_float=lambda x: float(f"{float(x):.6g}"))
 
 
 def table(*columns: tuple[str, Iterable[str]]) -> dict[str, Any]:
@@ -75,39 +67,35 @@ def percent_axis(title: str, **more: Any) -> dict[str, Any]:
     return axis(title, range=[0, 1.01], tickformat=".0%", **more)
 
 
-def label(name: str, k: int, longest: int = 24) -> str:
+def by_name(title: str, **more: Any) -> dict[str, Any]:
+    """The layout of numbers from 0, one beside each name; `more` is of the axis of the names."""
+    return {"xaxis": axis(title, rangemode="tozero"), "yaxis": {"type": "category"} | more}
+
+
+def label(name: str, k: int) -> str:
     """A name as an axis label: Plotly reads a little HTML, so it must hold none."""
-    name = name if len(name) <= longest else f"{name[: longest - 4]}… ({k})"
-    return name.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    name = name if len(name) <= 24 else f"{name[:20]}… ({k})"
+    return html.escape(name, quote=False)
 
 
-def line(x: Any, y: Any, name: str, colour: str, **more: Any) -> dict[str, Any]:
-    """A line; `more` are further settings of the trace."""
-    stroke = {"color": colour, "width": 2.5} | more.pop("line", {})
+def line(x: Any, y: Any, name: str, colour: str = "", **more: Any) -> dict[str, Any]:
+    """A line, of the colour "@name" if none is given; `more` are further settings of the trace."""
+    stroke = {"color": colour or f"@{name}", "width": 2.5} | more.pop("line", {})
     trace = {"type": "scatter", "mode": "lines", "x": x, "y": y, "name": name, "line": stroke}
     return trace | more
 
 
-def points(x: Any, y: Any, name: str, colour: Any, **more: Any) -> dict[str, Any]:
-    """Markers; `more` are further settings of the trace."""
-    marker = {"color": colour, "size": 11} | more.pop("marker", {})
+def points(x: Any, y: Any, name: str, colour: Any = "", **more: Any) -> dict[str, Any]:
+    """Markers; the rest as in `line`."""
+    marker = {"color": colour or f"@{name}", "size": 11} | more.pop("marker", {})
     trace = {"type": "scatter", "mode": "markers", "x": x, "y": y, "name": name, "marker": marker}
     return trace | more
 
 
 def band(x: Sequence[Any], low: Any, high: Any, colour: str) -> dict[str, Any]:
     """The area between two curves."""
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "x": [*x, *reversed(x)],
-        "y": [*high, *reversed(low)],
-        "fill": "toself",
-        "fillcolor": f"{colour}-band",
-        "line": {"width": 0},
-        "hoverinfo": "skip",
-        "showlegend": False,
-    }
+    fill = {"fill": "toself", "fillcolor": f"{colour}-band", "line": {"width": 0}}
+    return line([*x, *reversed(x)], [*high, *reversed(low)], "", colour, **fill, **SILENT)
 
 
 def error_bars(estimates: Sequence[Estimate], colour: str, scale: float = 100) -> dict[str, Any]:

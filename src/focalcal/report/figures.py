@@ -13,24 +13,17 @@ import numpy as np
 from focalcal.bins import Bins
 from focalcal.metrics import SlicedEvaluation
 from focalcal.metrics.proportion import share_interval
+from focalcal.report import figure as draw
 from focalcal.report import sentences
 from focalcal.report.data import Landscape, ModelReport, View
-from focalcal.report.figure import (
-    Figure,
-    axis,
-    band,
-    error_bars,
-    label,
-    line,
-    percent_axis,
-    points,
-    table,
-)
+from focalcal.report.figure import Figure
 from focalcal.report.sentences import percent
 
-WHEN = ("before", "after")
 SHOWN_CLASSES = 30
 PICKABLE_CLASSES = 100
+TICKS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50)
+"""Of logarithmic scales."""
+DIAGONAL = draw.line([0, 1], [0, 1], "", "@muted", line=draw.DOTTED, **draw.SILENT)
 
 
 def reliability(prefix: str, view: View, which: str) -> Figure:
@@ -47,20 +40,21 @@ def reliability(prefix: str, view: View, which: str) -> Figure:
         "hovertemplate": "%{customdata} samples, %{y:.1f} %<extra></extra>",
     }
     low, high, some = view.accuracy_low, view.accuracy_high, b.counts > 0
+    ends = zip(b.edges[:-1][some], b.edges[1:][some])
     return Figure(
         id=f"fig-{prefix}-reliability-{which}",
         title=f"Reliability, {which}" + (f" {view.method}" if which == "after" else " calibration"),
         text=sentences.reliability_text(view),
-        traces=[_diagonal(), *_reliability_traces(b, which, view.evaluation.level), histogram],
+        traces=[DIAGONAL, *_reliability_traces(b, which, view.evaluation.level), histogram],
         layout={
-            "xaxis": percent_axis("confidence", anchor="y2"),
-            "yaxis": percent_axis("accuracy", domain=[0.3, 1]),
-            "yaxis2": axis("samples, %", domain=[0, 0.2], rangemode="tozero", nticks=3),
+            "xaxis": draw.percent_axis("confidence", anchor="y2"),
+            "yaxis": draw.percent_axis("accuracy", domain=[0.3, 1]),
+            "yaxis2": draw.axis("samples, %", domain=[0, 0.2], rangemode="tozero", nticks=3),
             "showlegend": False,
         },
         height=430,
-        **table(
-            ("confidence", [f"{a:.3f}–{z:.3f}" for a, z in _filled_bins(b)]),
+        **draw.table(
+            ("confidence", [f"{a:.3f}–{z:.3f}" for a, z in ends]),
             ("samples", [f"{n:.0f}" for n in b.counts[some]]),
             ("mean confidence", map(percent, b.mean_confidence[some])),
             ("accuracy", map(percent, b.accuracy[some])),
@@ -69,25 +63,14 @@ def reliability(prefix: str, view: View, which: str) -> Figure:
     )
 
 
-def _diagonal() -> dict[str, Any]:
-    dotted = {"dash": "dot", "width": 1.5}
-    return line([0, 1], [0, 1], "", "@muted", line=dotted, hoverinfo="skip", showlegend=False)
-
-
-def _filled_bins(b: Bins) -> np.ndarray:
-    """The ends (M, 2) of the bins that hold samples."""
-    return np.stack([b.edges[:-1], b.edges[1:]], axis=1)[b.counts > 0]
-
-
 def _reliability_traces(b: Bins, which: str, level: float = 0.95) -> list[dict[str, Any]]:
     some = b.counts > 0
     x = b.mean_confidence[some]
     low, high = share_interval(b.correct_sums[some], b.counts[some], level)
-    curve = line(
+    curve = draw.line(
         x,
         b.accuracy[some],
         which,
-        f"@{which}",
         mode="lines+markers",
         marker={"size": 8, "color": f"@{which}"},
         customdata=np.stack([b.counts[some], low, high], axis=1),
@@ -95,38 +78,33 @@ def _reliability_traces(b: Bins, which: str, level: float = 0.95) -> list[dict[s
         "<br>interval %{customdata[1]:.1%} – %{customdata[2]:.1%}"
         "<br>%{customdata[0]} samples<extra></extra>",
     )
-    return [band(x, low, high, f"@{which}"), curve]
+    return [draw.band(x, low, high, f"@{which}"), curve]
 
 
 def class_errors(prefix: str, model: ModelReport) -> Figure:
     """Class-wise calibration errors before and after, the worst classes first."""
     order = np.argsort(-model.before.class_ece, kind="stable")
     shown, listed = order[:SHOWN_CLASSES][::-1], order[:PICKABLE_CLASSES]
-    labels = [label(model.class_names[k], k) for k in shown]
+    labels = [draw.label(model.class_names[k], k) for k in shown]
     worst = f", the {SHOWN_CLASSES} worst of {len(order)}" if len(order) > SHOWN_CLASSES else ""
+    hover = "%{y}: %{x:.2f} %"
     return Figure(
         id=f"fig-{prefix}-class-errors",
         title=f"Calibration error by class{worst}",
         text=sentences.classwise_text(model),
         traces=[
-            points(
-                100 * view.class_ece[shown],
-                labels,
-                which,
-                f"@{which}",
-                marker={"symbol": symbol},
-                hovertemplate="%{y}: %{x:.2f} %<extra>" + which + "</extra>",
+            draw.points(
+                100 * view.class_ece[shown], labels, which, marker=marker, hovertemplate=hover
             )
-            for (which, view), symbol in zip(model.views, ("circle-open", "circle"))
+            for (which, view), marker in zip(
+                model.views, ({"symbol": "circle-open"}, {"symbol": "circle"})
+            )
         ],
-        layout={
-            "xaxis": axis("class-wise ECE, %", rangemode="tozero"),
-            "yaxis": {"type": "category"},
-        },
+        layout=draw.by_name("class-wise ECE, %"),
         height=max(300, 130 + 24 * len(shown)),
-        **table(
+        **draw.table(
             ("class", [model.class_names[k] for k in listed]),
-            ("test samples", [f"{model.sources[1].class_counts[k]}" for k in listed]),
+            ("test samples", [f"{model.sources[1]['class_counts'][k]}" for k in listed]),
             ("ECE before", map(percent, model.before.class_ece[listed])),
             ("ECE after", map(percent, model.after.class_ece[listed])),
         ),
@@ -135,27 +113,25 @@ def class_errors(prefix: str, model: ModelReport) -> Figure:
 
 def class_reliability(prefix: str, model: ModelReport) -> Figure:
     """The reliability of one class's own probability, for the class that is picked."""
-    order = np.argsort(-model.before.class_ece, kind="stable")[:PICKABLE_CLASSES]
 
     def of(k: int) -> list[dict[str, Any]]:
-        traces = [_diagonal()]
+        traces = [DIAGONAL]
         for which, view in model.views:
             b = view.classes
             own = Bins(b.edges, b.counts[k], b.confidence_sums[k], b.correct_sums[k])
             traces += _reliability_traces(own, which)
         return traces
 
-    choices = tuple((model.class_names[k], of(k)) for k in order)
+    order = np.argsort(-model.before.class_ece, kind="stable")[:PICKABLE_CLASSES]
     return Figure(
         id=f"fig-{prefix}-class-reliability",
         title="Reliability of one class",
         text="Frequency of a class against the probability given to it, before and after; "
         "classes are sorted by their error before calibration, largest first.",
-        traces=choices[0][1],
-        choices=choices,
+        choices=tuple((model.class_names[k], of(k)) for k in order),
         layout={
-            "xaxis": percent_axis("probability of the class"),
-            "yaxis": percent_axis("frequency of the class"),
+            "xaxis": draw.percent_axis("probability of the class"),
+            "yaxis": draw.percent_axis("frequency of the class"),
         },
         height=400,
     )
@@ -164,42 +140,40 @@ def class_reliability(prefix: str, model: ModelReport) -> Figure:
 def right_wrong(prefix: str, view: View, which: str) -> Figure:
     """How confidence is spread over right and over wrong predictions."""
     b = view.confidence
-    right, wrong = b.correct_sums, b.counts - b.correct_sums
-    traces = [
-        {
-            "type": "bar",
-            "name": f"{name} ({counts.sum():.0f})",
-            "x": (b.edges[:-1] + b.edges[1:]) / 2,
-            "y": 100 * counts / max(counts.sum(), 1),
-            "customdata": counts,
-            "marker": {"color": f"@{name}"},
-            "hovertemplate": "around %{x:.1%}: %{y:.1f} %, %{customdata} samples<extra></extra>",
-        }
-        for name, counts in (("right", right), ("wrong", wrong))
-    ]
+    groups = {"right": b.correct_sums, "wrong": b.counts - b.correct_sums}
+    some = b.counts > 0
+    ends = zip(b.edges[:-1][some], b.edges[1:][some])
+    cells = {name: [f"{n:.0f}" for n in groups[name][some]] for name in groups}
     return Figure(
         id=f"fig-{prefix}-right-wrong-{which}",
         title=f"Confidence when right and when wrong, {which}",
         text="",
-        traces=traces,
+        traces=[
+            {
+                "type": "bar",
+                "name": f"{name} ({counts.sum():.0f})",
+                "x": (b.edges[:-1] + b.edges[1:]) / 2,
+                "y": 100 * counts / max(counts.sum(), 1),
+                "customdata": counts,
+                "marker": {"color": f"@{name}"},
+                "hovertemplate": "around %{x:.1%}: %{y:.1f} %, %{customdata} samples"
+                "<extra></extra>",
+            }
+            for name, counts in groups.items()
+        ],
         layout={
             "barmode": "group",
             "bargap": 0.1,
-            "xaxis": percent_axis("confidence"),
-            "yaxis": axis("share of the group, %"),
+            "xaxis": draw.percent_axis("confidence"),
+            "yaxis": draw.axis("share of the group, %"),
         },
-        **table(
-            ("confidence", [f"{a:.2f}–{z:.2f}" for a, z in _filled_bins(b)]),
-            ("right", [f"{n:.0f}" for n in right[b.counts > 0]]),
-            ("wrong", [f"{n:.0f}" for n in wrong[b.counts > 0]]),
-        ),
+        **draw.table(("confidence", [f"{a:.2f}–{z:.2f}" for a, z in ends]), *cells.items()),
     )
 
 
 def landscape(prefix: str, model: ModelReport) -> Figure:
     """Validation error over (γ, T) with the searched grid, the line and the optima."""
     land = model.landscape
-    low, high = land.temperatures[0], land.temperatures[-1]
     optima = [
         ("best of the grid", land.grid, "star", 16),
         ("best on the line", land.line, "diamond", 12),
@@ -207,7 +181,7 @@ def landscape(prefix: str, model: ModelReport) -> Figure:
     ]
     optima = [row for row in optima if row[1] is not None]
     marks = [
-        points(
+        draw.points(
             [at[0]],
             [at[1]],
             name,
@@ -217,33 +191,28 @@ def landscape(prefix: str, model: ModelReport) -> Figure:
         )
         for name, at, symbol, size in optima
     ]
-    ticks = [0.1, 0.2, 0.5, 1, 2, 5]
-    log_scale = {"type": "log", "range": np.log10([low, high]), "tickvals": ticks}
+    bare = {"showgrid": False, "zeroline": False}
+    on_dark = {"bgcolor": "#31355a", "font": {"color": "#fff"}}
+    ends = np.log10(land.temperatures[[0, -1]])
     return Figure(
         id=f"fig-{prefix}-landscape",
         title="Focal temperature scaling: error over γ and T",
         text=sentences.landscape_text(model),
         traces=[_heatmap(land), *_search_lines(land), *marks],
         layout={
-            "xaxis": axis("γ", range=land.gammas[[0, -1]], showgrid=False, zeroline=False),
-            "yaxis": axis("T (log scale)", showgrid=False, **log_scale),
-            "legend": {
-                "orientation": "h",
-                "y": -0.2,
-                "yanchor": "top",
-                "bgcolor": "#31355a",
-                "font": {"color": "#fff"},
-            },
+            "xaxis": draw.axis("γ", range=land.gammas[[0, -1]], **bare),
+            "yaxis": draw.axis("T (log scale)", type="log", range=ends, tickvals=TICKS[:6], **bare),
+            "legend": draw.LEGEND | {"y": -0.2, "yanchor": "top"} | on_dark,
         },
         height=500,
         header=("search", "γ", "T"),
-        rows=tuple((name, f"{at[0]:.4g}", f"{at[1]:.4g}") for name, at, *_ in optima),
+        rows=tuple((name, *(f"{x:.4g}" for x in at)) for name, at, *_ in optima),
     )
 
 
 def _heatmap(land: Landscape) -> dict[str, Any]:
     z = 100 * np.maximum(land.errors.T, 1e-6)
-    ticks = [t for t in (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50) if z.min() * 0.8 <= t <= z.max() * 1.2]
+    ticks = [t for t in TICKS if z.min() * 0.8 <= t <= z.max() * 1.2]
     return {
         "type": "heatmap",
         "x": land.gammas,
@@ -263,26 +232,17 @@ def _heatmap(land: Landscape) -> dict[str, Any]:
 
 def _search_lines(land: Landscape) -> list[dict[str, Any]]:
     """The γ of the grid search, and the line of the line search where it is in the picture."""
-    low, high = land.temperatures[0], land.temperatures[-1]
+    low, high = land.temperatures[[0, -1]]
     along = np.linspace(land.gammas[0], land.gammas[-1], 40)
     on_line = land.offset + land.slope * along
     seen = (on_line >= low) & (on_line <= high)
+    named = f"T = {land.offset:.2f} {land.slope:+.2f}·γ"
+    x = [x for gamma in land.grid_gammas for x in (gamma, gamma, None)]
+    y = [low, high, None] * len(land.grid_gammas)
+    style = {"line": {"width": 1, "dash": "dot"}, "hoverinfo": "skip"}
     return [
-        line(
-            [x for gamma in land.grid_gammas for x in (gamma, gamma, None)],
-            [low, high, None] * len(land.grid_gammas),
-            "grid",
-            "rgba(255,255,255,0.55)",
-            line={"width": 1, "dash": "dot"},
-            hoverinfo="skip",
-        ),
-        line(
-            along[seen],
-            on_line[seen],
-            f"T = {land.offset:.2f} {land.slope:+.2f}·γ",
-            "#fff",
-            hoverinfo="skip",
-        ),
+        draw.line(x, y, "grid", "rgba(255,255,255,0.55)", **style),
+        draw.line(along[seen], on_line[seen], named, "#fff", hoverinfo="skip"),
     ]
 
 
@@ -294,22 +254,20 @@ def risk_coverage(prefix: str, model: ModelReport) -> Figure:
         title="Risk and coverage",
         text=sentences.risk_coverage_text(model),
         traces=[
-            line(
+            draw.line(
                 view.curve.coverage,
                 100 * view.curve.risk,
                 which,
-                f"@{which}",
                 customdata=view.curve.threshold,
-                hovertemplate="keep %{x:.1%} (confidence ≥ %{customdata:.4f}): "
-                "error %{y:.2f} %<extra>" + which + "</extra>",
+                hovertemplate="keep %{x:.1%} (confidence ≥ %{customdata:.4f}): error %{y:.2f} %",
             )
             for which, view in model.views
         ],
         layout={
-            "xaxis": percent_axis("share of samples kept"),
-            "yaxis": axis("error, %", rangemode="tozero"),
+            "xaxis": draw.percent_axis("share of samples kept"),
+            "yaxis": draw.axis("error, %", rangemode="tozero"),
         },
-        **table(
+        **draw.table(
             ("confidence at least", [f"{t:.2f}" for t in before.threshold[::10]]),
             ("kept before", [percent(x, 1) for x in before.coverage[::10]]),
             ("error before", map(percent, before.risk[::10])),
@@ -323,31 +281,24 @@ def slices(prefix: str, result: SlicedEvaluation) -> Figure:
     """ECE of each slice beside what chance alone would give."""
     tested = [s for s in result.slices if s.enough]
     tested.sort(key=lambda s: s.ece - s.expected_ece)
-    names = [label(s.name, i) for i, s in enumerate(tested)]
-    significant = [s.p_value <= 1 - result.level for s in tested]
-    found = points(
+    names = [draw.label(s.name, i) for i, s in enumerate(tested)]
+    found = draw.points(
         [100 * s.ece for s in tested],
         names,
         "found",
-        ["@wrong" if wrong else "@after" for wrong in significant],
-        error_x=error_bars([s.metrics["ece"] for s in tested], "@after"),
+        ["@wrong" if s.p_value <= 1 - result.level else "@after" for s in tested],
+        error_x=draw.error_bars([s.metrics["ece"] for s in tested], "@after"),
     )
-    chance = points(
-        [100 * s.expected_ece for s in tested],
-        names,
-        "chance alone",
-        "@before",
-        marker={"symbol": "line-ns-open", "size": 14},
-    )
+    expected, tick = [100 * s.expected_ece for s in tested], {"symbol": "line-ns-open", "size": 14}
     return Figure(
         id=f"fig-{prefix}-slices",
         title="ECE by slice, %, after calibration",
         text=f"{result.verdict} {result.too_few} Intervals and tests are corrected for "
         f"{result.tested} slices.",
-        traces=[found, chance],
-        layout={"xaxis": axis("ECE, %", rangemode="tozero"), "yaxis": {"type": "category"}},
+        traces=[found, draw.points(expected, names, "chance alone", "@before", marker=tick)],
+        layout=draw.by_name("ECE, %"),
         height=170 + 26 * len(tested),
-        **table(
+        **draw.table(
             ("slice", [s.name for s in result.slices]),
             ("samples", [f"{s.n:,}" for s in result.slices]),
             ("ECE", [percent(s.ece) if s.enough else "too few" for s in result.slices]),
@@ -359,9 +310,10 @@ def slices(prefix: str, result: SlicedEvaluation) -> Figure:
 
 def compared(models: Sequence[ModelReport], metric: str, title: str, scale: float) -> Figure:
     """One metric of every model before and after its own calibrator, with intervals."""
-    names = [label(m.name, i) for i, m in enumerate(models)]
-    found = {which: [dict(m.views)[which].evaluation[metric] for m in models] for which in WHEN}
-    cells = {which: [f"{scale * e.value:.4g}" for e in found[which]] for which in WHEN}
+    names = [draw.label(m.name, i) for i, m in enumerate(models)]
+    pairs = [(m.before.evaluation[metric], m.after.evaluation[metric]) for m in models]
+    found = dict(zip(("before", "after"), zip(*pairs)))
+    cells = {which: [f"{scale * e.value:.4g}" for e in found[which]] for which in found}
     return Figure(
         id=f"fig-compare-{metric}",
         title=title,
@@ -370,20 +322,16 @@ def compared(models: Sequence[ModelReport], metric: str, title: str, scale: floa
             for m, a, b in zip(models, *cells.values())
         ),
         traces=[
-            points(
-                [scale * e.value for e in found[which]],
+            draw.points(
+                [scale * e.value for e in estimates],
                 names,
                 which,
-                f"@{which}",
-                error_x=error_bars(found[which], f"@{which}", scale),
-                hovertemplate="%{y}: %{x:.4g}<extra>" + which + "</extra>",
+                error_x=draw.error_bars(estimates, f"@{which}", scale),
+                hovertemplate="%{y}: %{x:.4g}",
             )
-            for which in WHEN
+            for which, estimates in found.items()
         ],
-        layout={
-            "xaxis": axis(title, rangemode="tozero"),
-            "yaxis": {"type": "category", "autorange": "reversed"},
-        },
+        layout=draw.by_name(title, autorange="reversed"),
         height=150 + 50 * len(names),
-        **table(("model", [m.name for m in models]), *cells.items()),
+        **draw.table(("model", [m.name for m in models]), *cells.items()),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from focalcal.calibrators.grid import TopScores, grid_search, line_search
 from focalcal.report.data import Landscape
 
 ANCHORS = (-0.25, 1.0)
+"""The γ through whose best T the line goes."""
 SHOWN_GAMMAS = np.unique(np.concatenate([np.linspace(-0.5, 5, 12), GAMMAS]))
 SHOWN_TEMPERATURES = np.geomspace(0.1, 5, 40)
 MAX_ROWS = 20_000
@@ -35,23 +37,21 @@ def landscape(
         z, y = z[keep], y[keep]
     if has_zeros(z):
         z = np.log(softmax(z) + (1e-3 / z.shape[1] if fitted is None else fitted.floor_))
-    data = FitData(z, y, None)
-    scores = TopScores(data, "adaptive_ece", bins)
+    scores = TopScores(FitData(z, y, None), "adaptive_ece", bins)
     temperatures = np.asarray(TEMPERATURES)
-    pairs = [(float(g), float(t)) for g in SHOWN_GAMMAS for t in SHOWN_TEMPERATURES]
-    errors = scores.exact(pairs).reshape(len(SHOWN_GAMMAS), len(SHOWN_TEMPERATURES))
+    pairs = list(itertools.product(SHOWN_GAMMAS.tolist(), SHOWN_TEMPERATURES.tolist()))
     grid = grid_search(scores, GAMMAS, temperatures)
     line = line_search(scores, GAMMAS, temperatures, ANCHORS)
-    ends = [grid_search(scores, (g,), temperatures) for g in ANCHORS]
-    slope = (ends[1].temperature - ends[0].temperature) / (ANCHORS[1] - ANCHORS[0])
+    ends = [grid_search(scores, (g,), temperatures).temperature for g in ANCHORS]
+    slope = (ends[1] - ends[0]) / (ANCHORS[1] - ANCHORS[0])
     return Landscape(
         gammas=SHOWN_GAMMAS,
         temperatures=SHOWN_TEMPERATURES,
-        errors=errors,
+        errors=scores.exact(pairs).reshape(len(SHOWN_GAMMAS), -1),
         grid_gammas=np.asarray(GAMMAS),
         grid=(grid.gamma, grid.temperature),
         line=(line.gamma, line.temperature),
         lowest_nll=fitted and (float(fitted.gamma_), float(fitted.temperature_)),
-        offset=ends[0].temperature - slope * ANCHORS[0],
+        offset=ends[0] - slope * ANCHORS[0],
         slope=slope,
     )

@@ -73,10 +73,10 @@ def load_model(
     read: Callable[..., Predictions] = Predictions.load,
 ) -> Model:
     """A model from its two prediction files; `keys` go to `read`."""
-    keys = dict(keys or {})
+    keys = keys or {}
     first = read(val, **keys)
-    keys["classes"] = keys.get("classes") or first.class_names
-    return Model(name, first, read(test, **keys), (Path(val), Path(test)))
+    second = read(test, **{**keys, "classes": first.class_names})
+    return Model(name, first, second, (Path(val), Path(test)))
 
 
 def load_folder(name: str, folder: str | Path, keys: Mapping[str, Any] | None = None) -> Model:

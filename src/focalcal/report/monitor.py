@@ -8,8 +8,9 @@ from typing import Any
 from focalcal import __version__
 from focalcal.metrics.declare import METRICS
 from focalcal.metrics.monitoring import TESTS, Monitor
+from focalcal.report import figure as draw
 from focalcal.report import page
-from focalcal.report.figure import Figure, axis, band, error_bars, line, points, table
+from focalcal.report.figure import Figure
 
 COLOURS = ("@before", "@after", "@third")
 
@@ -41,32 +42,30 @@ def accuracy(monitor: Monitor) -> Figure:
     """Expected accuracy with its interval, and the measured one where there are labels."""
     names = [r.name for r in monitor.results]
     expected = [r.expected_accuracy for r in monitor.results]
-    known = [r for r in monitor.results if r.accuracy]
-    traces = [
-        band(names, [100 * e.low for e in expected], [100 * e.high for e in expected], "@after"),
-        line(names, [100 * e.value for e in expected], "expected", "@after"),
-        points(
-            [r.name for r in known],
-            [100 * r.accuracy.value for r in known],
-            "measured",
-            "@before",
-            marker={"size": 8},
-            error_y=error_bars([r.accuracy for r in known], "@before"),
-        ),
-    ]
+    value, low, high = ([100 * getattr(e, x) for e in expected] for x in ("value", "low", "high"))
+    measured = [(r.name, r.accuracy) for r in monitor.results if r.accuracy]
+    cells = [f"{100 * r.accuracy.value:.2f}" if r.accuracy else "–" for r in monitor.results]
     return Figure(
         id="fig-accuracy",
         title="Accuracy, %: expected from the confidences, and measured",
         text="Bars and band are intervals; measured points below the band mean over-confidence.",
-        traces=traces,
-        layout=_layout("accuracy, %"),
-        **table(
-            ("batch", names),
-            ("expected, %", [f"{100 * e.value:.2f}" for e in expected]),
-            (
-                "measured, %",
-                [f"{100 * r.accuracy.value:.2f}" if r.accuracy else "–" for r in monitor.results],
+        traces=[
+            draw.band(names, low, high, "@after"),
+            draw.line(names, value, "expected", "@after"),
+            draw.points(
+                [name for name, _ in measured],
+                [100 * e.value for _, e in measured],
+                "measured",
+                "@before",
+                marker={"size": 8},
+                error_y=draw.error_bars([e for _, e in measured], "@before"),
             ),
+        ],
+        layout=_layout("accuracy, %"),
+        **draw.table(
+            ("batch", names),
+            ("expected, %", [f"{v:.2f}" for v in value]),
+            ("measured, %", cells),
         ),
     )
 
@@ -75,15 +74,13 @@ def evidence(monitor: Monitor) -> Figure:
     """−log10 of the p-value of each test, with the line at which it is an alarm."""
     names, limit = [r.name for r in monitor.results], -math.log10(monitor.threshold)
     rows = [[-math.log10(max(r.p_values[t], 1e-16)) for r in monitor.results] for t in TESTS]
-    traces = [line(names, y, t, c) for y, t, c in zip(rows, TESTS, COLOURS)]
-    traces.append(
-        line(names, [limit] * len(names), "alarm", "@wrong", line={"dash": "dot", "width": 1.5})
-    )
+    traces = [draw.line(names, y, t, c) for y, t, c in zip(rows, TESTS, COLOURS)]
+    alarm = draw.line(names, [limit] * len(names), "alarm", "@wrong", line=draw.DOTTED)
     return Figure(
         id="fig-evidence",
         title="Evidence: −log10 of the p-values that hold at any time",
         text=" ".join(f"“{name}”: {meaning}." for name, meaning in TESTS.items()),
-        traces=traces,
+        traces=[*traces, alarm],
         layout=_layout("−log10 p", rangemode="tozero"),
         header=("batch", *(f"p {t}" for t in TESTS)),
         rows=tuple((r.name, *(f"{r.p_values[t]:.3g}" for t in TESTS)) for r in monitor.results),
@@ -94,17 +91,17 @@ def metrics(monitor: Monitor) -> Figure:
     """One declared metric at a time over the labelled batches, the reference as a line."""
     labelled = [r for r in monitor.results if r.metrics]
     names = [r.name for r in labelled]
-    shown = [m for m in METRICS.values() if m.show and m.name in monitor.reference["metrics"]]
     choices, cells = [], []
-    for m in shown:
+    for m in METRICS.values():
+        if not m.show or m.name not in monitor.reference["metrics"]:
+            continue
         scale = 100 if m.unit == "%" else 1
         found: list[Any] = [monitor.reference["metrics"], *(r.metrics for r in labelled)]
         before, *values = (math.nan if (x := f.get(m.name)) is None else x for f in found)
+        after, level = [scale * x for x in values], [scale * before] * len(names)
         traces = [
-            line(names, [scale * x for x in values], "batch", "@after", mode="lines+markers"),
-            line(
-                names, [scale * before] * len(names), "reference", "@before", line={"dash": "dot"}
-            ),
+            draw.line(names, after, "batch", "@after", mode="lines+markers"),
+            draw.line(names, level, "reference", "@before", line={"dash": "dot"}),
         ]
         choices.append((m.title + (", %" if m.unit == "%" else ""), traces))
         cells.append((m.title, map(m.text, values)))
@@ -112,12 +109,11 @@ def metrics(monitor: Monitor) -> Figure:
         id="fig-metrics",
         title="A metric over the labelled batches",
         text="The dotted line is the reference. Calibration errors are larger in small batches.",
-        traces=choices[0][1] if choices else [],
         layout=_layout("value"),
         choices=tuple(choices),
-        **table(("batch", names), *cells),
+        **draw.table(("batch", names), *cells),
     )
 
 
 def _layout(title: str, **more: Any) -> dict[str, Any]:
-    return {"xaxis": {"type": "category"}, "yaxis": axis(title, **more)}
+    return {"xaxis": {"type": "category"}, "yaxis": draw.axis(title, **more)}

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import functools
-import importlib.resources
 import json
 from collections.abc import Iterable
 from typing import Any
 
 import jinja2
+from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup
 
 from focalcal import __version__
@@ -17,15 +17,8 @@ from focalcal.report.figure import Figure
 
 def script_json(record: Any) -> Markup:
     """JSON for a script element: no `<`, so nothing inside can end the element."""
-    text = json.dumps(record, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
-    for character in ("<", "\u2028", "\u2029"):
-        text = text.replace(character, f"\\u{ord(character):04x}")
-    return Markup(text)
-
-
-@functools.cache
-def asset(name: str) -> str:
-    return (importlib.resources.files("focalcal.report") / "assets" / name).read_text("utf-8")
+    settings = {"allow_nan": False, "ensure_ascii": False, "separators": (",", ":")}
+    return htmlsafe_json_dumps(record, json.dumps, **settings)
 
 
 @jinja2.pass_eval_context
@@ -42,7 +35,7 @@ def _markdown_text(context: Any, value: Any) -> Any:
 @functools.cache
 def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
-        loader=jinja2.FunctionLoader(asset),
+        loader=jinja2.PackageLoader("focalcal.report", "assets"),
         autoescape=lambda name: not name.endswith(".md"),
         finalize=_markdown_text,
         undefined=jinja2.StrictUndefined,
@@ -58,33 +51,23 @@ def fill(name: str, **values: Any) -> str:
     return _environment().get_template(name).render(**values)
 
 
-def piece(name: str, *values: Any, **options: Any) -> Markup:
+def piece(name: str, *values: Any) -> Markup:
     """A piece of `assets/pieces.html`, filled in."""
-    return getattr(_environment().get_template("pieces.html").module, name)(*values, **options)
+    return getattr(_environment().get_template("pieces.html").module, name)(*values)
 
 
-def frame(
-    *,
-    title: str,
-    lead: str,
-    links: Iterable[tuple[str, str]],
-    body: str,
-    figures: Iterable[Figure],
-    foot: str,
-) -> str:
-    """The whole page; `title`, `lead`, `foot` and the links' labels are text, `body` is HTML."""
+def frame(*, body: str, figures: Iterable[Figure], **texts: Any) -> str:
+    """The whole page: `body` is HTML.
+
+    texts: `title`, `lead`, `foot`, and `links` as pairs of an id and a label.
+    """
     from plotly.offline import get_plotlyjs
 
     return fill(
         "page.html",
         version=__version__,
-        title=title,
-        lead=lead,
-        foot=foot,
-        links=list(links),
         body=Markup(body),
         figures=script_json({f.id: f.spec() for f in figures}),
-        style=Markup(asset("style.css")),
         plotly=Markup(get_plotlyjs()),
-        script=Markup(asset("page.js")),
+        **texts,
     )

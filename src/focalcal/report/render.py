@@ -10,15 +10,13 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from focalcal.metrics import METRICS, Estimate, Evaluation, Metric
+from focalcal.metrics import METRICS, Estimate, Metric
 from focalcal.report import figures as F
 from focalcal.report import page, sentences
 from focalcal.report.data import MethodResult, ModelDifference, ModelReport, ReportData
 from focalcal.report.figure import Figure
 from focalcal.report.sentences import percent
 
-MAX_EMBEDDED = 400_000
-"""Characters of a calibrator's JSON that the page carries; a larger one is saved by a command."""
 SECTIONS = {
     "methods": "Calibrators",
     "reliability": "Reliability",
@@ -31,6 +29,8 @@ SECTIONS = {
     "deploy": "Deploy",
     "data": "Data",
 }
+Table = tuple[Sequence[str], list[Sequence[Any]]]
+"""Header and rows."""
 
 
 def html(report: ReportData) -> str:
@@ -38,33 +38,18 @@ def html(report: ReportData) -> str:
     several = len(report.models) > 1
     shown = [_model(model, f"m{i}") for i, model in enumerate(report.models)]
     compared: list[Figure] = []
+    links = [(f"m0-{at}", title) for at, title in SECTIONS.items()]
     if several:
         links = [("comparison", "Comparison"), *((m["id"], m["model"].name) for m in shown)]
         compared = [
             F.compared(report.models, "ece", "ECE, %", 100.0),
             F.compared(report.models, "nll", "NLL", 1.0),
         ]
-    else:
-        links = [(f"m0-{at}", title) for at, title in SECTIONS.items()]
-    body = page.fill(
-        "report.html",
-        **_shared(report),
-        shown=shown,
-        several=several,
-        compared=compared,
-        comparison=comparison_table(report.models),
-        difference_rows=difference_rows,
-        percent=percent,
-        accuracy_change=sentences.accuracy_change,
-        sections=SECTIONS,
-        parameters=parameters,
-        flat=_flat,
-    )
     return page.frame(
         title=f"Calibration report: {report.title}",
         lead=report.headline,
         links=[*links, ("about", "How to read this")],
-        body=body,
+        body=_fill("report.html", report, shown=shown, several=several, compared=compared),
         figures=[*compared, *(f for m in shown for f in m["figures"].values())],
         foot=f"Written by focalcal {report.provenance['focalcal']} on "
         f"{report.provenance['date']}, in {report.seconds:.1f} s of computing.",
@@ -73,19 +58,22 @@ def html(report: ReportData) -> str:
 
 def markdown(report: ReportData) -> str:
     """The verdict and the tables, for a pull request or a terminal."""
-    return page.fill("report.md", **_shared(report), sentences=sentences)
+    return _fill("report.md", report)
 
 
-def _shared(report: ReportData) -> dict[str, Any]:
-    return {
-        "report": report,
-        "columns": columns(),
-        "interval": interval,
-        "level": f"{100 * report.level:g} %",
-        "by_nll": lambda model: sorted(model.methods, key=lambda r: r.evaluation["nll"].value),
-        "split_table": split_table,
-        "wrong_table": wrong_table,
-    }
+def _fill(name: str, report: ReportData, **values: Any) -> str:
+    tables = (comparison_table, difference_rows, source_table, split_table, wrong_table)
+    texts = (best, flat, interval, parameters, percent, stops)
+    return page.fill(
+        name,
+        report=report,
+        columns=columns(),
+        level=f"{100 * report.level:g} %",
+        sections=SECTIONS,
+        sentences=sentences,
+        **{function.__name__: function for function in (*tables, *texts)},
+        **values,
+    )
 
 
 def _model(model: ModelReport, prefix: str) -> dict[str, Any]:
@@ -108,18 +96,8 @@ def _model(model: ModelReport, prefix: str) -> dict[str, Any]:
         "id": prefix,
         "model": model,
         "figures": figures,
-        "headline": sentences.headline([model]),
-        "best": {m.name: best(model, m) for m in columns()},
-        "right_wrong": sentences.right_wrong_text(model),
-        "stops": _stops(model),
-        "sources": [
-            (s.role, s.file, f"{s.n:,}", f"{min(s.class_counts)} – {max(s.class_counts)}", s.sha256)
-            for s in model.sources
-        ],
-        "choices": sentences.choices(model),
         "document": document,
         "payload": base64.b64encode(document.encode()).decode(),
-        "embedded": len(document) <= MAX_EMBEDDED,
     }
 
 
@@ -148,22 +126,15 @@ def parameters(result: MethodResult) -> str:
     return ", ".join(f"{letters.get(k, k)} = {v:.4g}" for k, v in result.parameters.items())
 
 
-def comparison_table(models: Sequence[ModelReport]) -> tuple[Sequence[str], list[Sequence[str]]]:
-    """Header and rows: each model before and after the calibrator chosen for it."""
-    names = ("accuracy", "ECE", "NLL")
-    header = (
-        "model",
-        *(f"{x} before" for x in names),
-        "calibrator",
-        *(f"{x} after" for x in names),
-    )
-
-    def cells(e: Evaluation) -> tuple[str, ...]:
-        return (percent(e["accuracy"].value), percent(e["ece"].value), f"{e['nll'].value:.4f}")
-
-    return header, [
-        (m.name, *cells(m.before.evaluation), m.chosen, *cells(m.after.evaluation)) for m in models
-    ]
+def comparison_table(models: Sequence[ModelReport]) -> Table:
+    """Each model before and after the calibrator chosen for it."""
+    shown = {"accuracy": "accuracy", "ece": "ECE", "nll": "NLL"}
+    before, after = ([f"{title} {at}" for title in shown.values()] for at in ("before", "after"))
+    rows: list[Sequence[Any]] = []
+    for m in models:
+        first, then = ([sentences.shown(v.evaluation, x) for x in shown] for _, v in m.views)
+        rows.append((m.name, *first, m.chosen, *then))
+    return ("model", *before, "calibrator", *after), rows
 
 
 def difference_rows(d: ModelDifference) -> list[tuple[str, ...]]:
@@ -181,9 +152,17 @@ def difference_rows(d: ModelDifference) -> list[tuple[str, ...]]:
     return out
 
 
-def split_table(model: ModelReport) -> tuple[Sequence[str], list[Sequence[str]]]:
-    """Header and rows: each proper loss, and its parts by the chosen calibrator."""
-    rows: list[Sequence[str]] = []
+def source_table(model: ModelReport) -> Table:
+    """The files, and how many samples they hold."""
+    return ("set", "file", "samples", "samples per class", "SHA-256"), [
+        (s["role"], s["file"], f"{s['n']:,}", f"{min(counts)} – {max(counts)}", s["sha256"])
+        for s, counts in ((s, s["class_counts"]) for s in model.sources)
+    ]
+
+
+def split_table(model: ModelReport) -> Table:
+    """Each proper loss, and its parts by the chosen calibrator."""
+    rows: list[Sequence[Any]] = []
     for name, part in model.split.items():
         m = METRICS[name]
         removed = f"{m.number(part.removed)} ± {m.number(part.standard_error)}"
@@ -191,24 +170,21 @@ def split_table(model: ModelReport) -> tuple[Sequence[str], list[Sequence[str]]]
     return ("test loss", "before", "removed by calibration", "stays"), rows
 
 
-def wrong_table(model: ModelReport) -> tuple[Sequence[str], list[Sequence[Any]]]:
-    """Header and rows: the most confident errors."""
+def wrong_table(model: ModelReport) -> Table:
+    """The most confident errors."""
     header = ("row of the test file", "predicted", "true")
     header += ("confidence before", "confidence after", "p(true class) after")
     return header, [
         (
-            w.row,
-            w.predicted,
-            w.true,
-            percent(w.confidence_before),
-            percent(w.confidence_after),
-            f"{w.true_class_probability:.2g}",
+            *(w[key] for key in ("row", "predicted", "true")),
+            *(percent(w[key]) for key in ("confidence_before", "confidence_after")),
+            f"{w['true_class_probability']:.2g}",
         )
         for w in model.wrong
     ]
 
 
-def _stops(model: ModelReport) -> list[str]:
+def stops(model: ModelReport) -> list[str]:
     """What the slider says at each threshold."""
     before, after = model.before.stops, model.after.stops
     return [
@@ -219,9 +195,10 @@ def _stops(model: ModelReport) -> list[str]:
     ]
 
 
-def _flat(record: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+def flat(record: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+    """The entries of nested records, as ("a.b", value)."""
     out: list[tuple[str, Any]] = []
     for key, value in record.items():
         nested = isinstance(value, dict)
-        out += _flat(value, f"{prefix}{key}.") if nested else [(f"{prefix}{key}", value)]
+        out += flat(value, f"{prefix}{key}.") if nested else [(f"{prefix}{key}", value)]
     return out

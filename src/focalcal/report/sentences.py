@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
 
-from focalcal.metrics import Estimate, Evaluation
+import numpy as np
+
+from focalcal.metrics import METRICS, Estimate, Evaluation
 from focalcal.metrics.declare import percent
-
-if TYPE_CHECKING:
-    from focalcal.report.data import ModelReport, View
+from focalcal.report.data import ModelReport, View
 
 
-def interval(e: Estimate, digits: int = 2) -> str:
+def interval(e: Estimate) -> str:
     """An interval in percent, as in [0.50, 0.90]."""
-    return f"[{100 * e.low:.{digits}f}, {100 * e.high:.{digits}f}]"
+    return f"[{100 * e.low:.2f}, {100 * e.high:.2f}]"
+
+
+def shown(evaluation: Evaluation, name: str) -> str:
+    """A metric as people read it."""
+    return METRICS[name].text(evaluation[name].value)
 
 
 def direction(evaluation: Evaluation) -> str:
@@ -39,86 +43,77 @@ def accuracy_change(before: Evaluation, after: Evaluation) -> str:
 def verdict(model: ModelReport) -> str:
     """One sentence about one model."""
     before, after = model.before.evaluation, model.after.evaluation
-    first, second = before["ece"], after["ece"]
-    found = direction(before)
+    ece, nll = shown(before, "ece"), shown(before, "nll")
     if model.chosen == model.before.method:
         return (
-            f"{found}; no calibrator is clearly better than none: ECE {percent(first.value)} "
-            f"{interval(first)}, NLL {before['nll'].value:.4f}, accuracy "
-            f"{percent(before['accuracy'].value)}."
+            f"{direction(before)}; no calibrator is clearly better than none: ECE {ece} "
+            f"{interval(before['ece'])}, NLL {nll}, accuracy {shown(before, 'accuracy')}."
         )
-    verb = "lowers" if second.value < first.value else "changes"
+    verb = "lowers" if after["ece"].value < before["ece"].value else "changes"
     return (
-        f"{found}; {model.chosen} {verb} ECE from {percent(first.value)} to "
-        f"{percent(second.value)} {interval(second)} and NLL from {before['nll'].value:.4f} to "
-        f"{after['nll'].value:.4f}; {accuracy_change(before, after)}."
+        f"{direction(before)}; {model.chosen} {verb} ECE from {ece} to {shown(after, 'ece')} "
+        f"{interval(after['ece'])} and NLL from {nll} to {shown(after, 'nll')}; "
+        f"{accuracy_change(before, after)}."
     )
+
+
+def headline(models: Sequence[ModelReport]) -> str:
+    """The verdict without its details, short enough for a phone."""
+    best = min(models, key=lambda m: m.after.evaluation["nll"].value)
+    if len(models) > 1:
+        return f"{best.name} has the lowest NLL after calibration."
+    before, after = best.before.evaluation, best.after.evaluation
+    if best.chosen == best.before.method:
+        return f"{direction(before)}; no calibrator is clearly better than none."
+    ends = f"{shown(before, 'ece')} → {shown(after, 'ece')}"
+    return f"{direction(before)}; {best.chosen}: ECE {ends}."
 
 
 def overall_verdict(models: Sequence[ModelReport]) -> str:
     """One sentence about one model, or which of several is best by test NLL after calibration."""
     if len(models) == 1:
         return models[0].verdict
-    best = min(models, key=lambda m: m.after.evaluation["nll"].value)
-    others = [
-        f"{m.name} ECE {percent(m.before.evaluation['ece'].value)} → "
-        f"{percent(m.after.evaluation['ece'].value)}"
-        for m in models
-    ]
+    pairs = [(m.name, m.before.evaluation, m.after.evaluation) for m in models]
+    best, _, after = min(pairs, key=lambda pair: pair[2]["nll"].value)
+    changes = ", ".join(f"{n} ECE {shown(a, 'ece')} → {shown(b, 'ece')}" for n, a, b in pairs)
     return (
-        f"After calibration {best.name} has the lowest NLL, "
-        f"{best.after.evaluation['nll'].value:.4f}, with accuracy "
-        f"{percent(best.after.evaluation['accuracy'].value)} ({', '.join(others)})."
+        f"After calibration {best} has the lowest NLL, {shown(after, 'nll')}, with accuracy "
+        f"{shown(after, 'accuracy')} ({changes})."
     )
-
-
-def headline(models: Sequence[ModelReport]) -> str:
-    """The verdict without its details, short enough for a phone."""
-    if len(models) > 1:
-        best = min(models, key=lambda m: m.after.evaluation["nll"].value)
-        return f"{best.name} has the lowest NLL after calibration."
-    (model,) = models
-    before, after = (v.evaluation["ece"].value for v in (model.before, model.after))
-    found = direction(model.before.evaluation)
-    if model.chosen == model.before.method:
-        return f"{found}; no calibrator is clearly better than none."
-    return f"{found}; {model.chosen}: ECE {percent(before)} → {percent(after)}."
 
 
 def labels_verdict(labels: Sequence[ModelReport]) -> str:
     """One sentence about the labels of a multi-label task, each calibrated by itself."""
+    sides = [m.before.evaluation for m in labels], [m.after.evaluation for m in labels]
 
-    def mean(metric: str, after: bool) -> float:
-        parts = [(m.after if after else m.before).evaluation for m in labels]
-        return sum(e[metric].value for e in parts) / len(parts)
+    def means(name: str) -> Iterator[str]:
+        return (METRICS[name].text(sum(e[name].value for e in side) / len(side)) for side in sides)
 
     worst = max(labels, key=lambda m: m.before.evaluation["ece"].value)
     return (
         f"Calibrators, one per label, bring the mean ECE of {len(labels)} labels from "
-        f"{percent(mean('ece', False))} to {percent(mean('ece', True))} and the mean NLL from "
-        f"{mean('nll', False):.4f} to {mean('nll', True):.4f}; the worst before is {worst.name}, "
-        f"ECE {percent(worst.before.evaluation['ece'].value)}."
+        f"{' to '.join(means('ece'))} and the mean NLL from {' to '.join(means('nll'))}; the worst "
+        f"before is {worst.name}, ECE {shown(worst.before.evaluation, 'ece')}."
     )
 
 
 def reliability_text(view: View) -> str:
-    evaluation, b = view.evaluation, view.evaluation.reliability
-    filled = [i for i in range(len(b)) if b.counts[i] > 0]
-    worst = max(filled, key=lambda i: abs(b.gap[i]) * b.counts[i])
-    gap = 100 * evaluation["confidence_gap"].value
+    e, b = view.evaluation, view.evaluation.reliability
+    filled = np.flatnonzero(b.counts)
+    worst = filled[np.abs(b.confidence_sums - b.correct_sums)[filled].argmax()]
     return (
-        f"{view.method}: mean confidence minus accuracy is {gap:+.2f} points; "
-        f"ECE {percent(evaluation['ece'].value)} {interval(evaluation['ece'])}. "
-        f"The bin that adds most is {b.edges[worst]:.2f}–{b.edges[worst + 1]:.2f} with "
-        f"{b.counts[worst]:.0f} samples, confidence {percent(b.mean_confidence[worst], 1)} and "
+        f"{view.method}: mean confidence minus accuracy is "
+        f"{100 * e['confidence_gap'].value:+.2f} points; ECE {shown(e, 'ece')} "
+        f"{interval(e['ece'])}. The bin that adds most is "
+        f"{b.edges[worst]:.2f}–{b.edges[worst + 1]:.2f} with {b.counts[worst]:.0f} samples, "
+        f"confidence {percent(b.mean_confidence[worst], 1)} and "
         f"accuracy {percent(b.accuracy[worst], 1)}."
     )
 
 
 def classwise_text(model: ModelReport) -> str:
     names, before, after = model.class_names, model.before.class_ece, model.after.class_ece
-    worst = int(before.argmax())
-    better = int((after < before).sum())
+    worst, better = before.argmax(), (after < before).sum()
     return (
         f"Largest class-wise error before: {names[worst]}, {percent(before[worst])}, "
         f"afterwards {percent(after[worst])}. The error falls for {better} of {len(names)} classes."
@@ -126,18 +121,14 @@ def classwise_text(model: ModelReport) -> str:
 
 
 def right_wrong_text(model: ModelReport) -> str:
-    parts = []
-    for view in (model.before, model.after):
-        e = view.evaluation
-        share = e["high_confidence_share"].value
-        accuracy = e["high_confidence_accuracy"].value
-        parts.append(
-            f"{view.method}: {percent(share, 1)} of the samples have confidence ≥ "
-            f"{100 * e.threshold:g} % (accuracy {percent(accuracy, 1)}); "
-            f"mean entropy {e['entropy_right'].value:.3f} when right, "
-            f"{e['entropy_wrong'].value:.3f} when wrong."
-        )
-    return " ".join(parts)
+    found = ((v.method, v.evaluation) for v in (model.before, model.after))
+    return " ".join(
+        f"{method}: {percent(e['high_confidence_share'].value, 1)} of the samples have confidence "
+        f"≥ {100 * e.threshold:g} % (accuracy {percent(e['high_confidence_accuracy'].value, 1)}); "
+        f"mean entropy {e['entropy_right'].value:.3f} when right, "
+        f"{e['entropy_wrong'].value:.3f} when wrong."
+        for method, e in found
+    )
 
 
 def landscape_text(model: ModelReport) -> str:
@@ -159,15 +150,3 @@ def risk_coverage_text(model: ModelReport) -> str:
         f"Error among the most confident samples, by the share kept. Mean over all shares (AURC): "
         f"{percent(before.area, 3)} before, {percent(after.area, 3)} after."
     )
-
-
-def choices(model: ModelReport) -> list[tuple[str, int, str]]:
-    """For "choose for me": a goal, the nearest stop of the slider, and what holds there."""
-    return [
-        (
-            f"accuracy of at least {100 * t.value:g} %",
-            round(100 * t.threshold) if t.found else 100,
-            f"{t.rule} Guarantee: {t.guarantee}.",
-        )
-        for t in model.thresholds
-    ]

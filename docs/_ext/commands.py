@@ -53,7 +53,7 @@ LONG = {
     "train": ["focalcal train fashion-mnist-mlp --data FOLDER --loss fl-3"],
     "predict": ["focalcal predict RUN"],
     "curvature": ["focalcal curvature RUN"],
-    "reproduce": ["focalcal reproduce --list", "focalcal reproduce fts/fig1"],
+    "reproduce": ["focalcal reproduce 'ie/table*' --list", "focalcal reproduce fts/fig1"],
     "theory": ["focalcal theory -o theory.html"],
 }
 """Commands that need data sets or more than a moment: shown, not run."""

@@ -38,7 +38,7 @@ def reproduce(
         typer.Argument(metavar="[NAME]...", help="E.g. ie/table1, 'fts/*', all; see --list."),
     ] = None,
     list_names: Annotated[
-        bool, typer.Option("--list", help="List the names, and what has been run.")
+        bool, typer.Option("--list", help="List the names given, or all, and what has been run.")
     ] = False,
     scale: Annotated[
         str, typer.Option(help="smoke (CPU), lite (a GPU, minutes) or paper.")
@@ -74,7 +74,7 @@ def reproduce(
     if list_names:
         ours = Path("papers") / RESULTS
         here = (RESULTS / "trained").is_dir() or not ours.is_dir()
-        _list(Store(out or (RESULTS if here else ours)), json_output)
+        _list(names or ["all"], Store(out or (RESULTS if here else ours)), json_output)
         return
     out = out or RESULTS
     store = Store(out)
@@ -127,9 +127,9 @@ def _chosen(patterns: list[str], known: list[str]) -> list[str]:
     return list(found)
 
 
-def _list(store: Store, json_output: bool) -> None:
-    """Every name, how many runs it takes at each scale, and what the store has of it."""
-    from rich.table import Table
+def _list(patterns: list[str], store: Store, json_output: bool) -> None:
+    """Names, how many runs each takes at every scale, and what the store has of it."""
+    from rich.padding import Padding
 
     from focalcal_papers.experiments import EXPERIMENTS, SCALES
     from focalcal_papers.experiments.overview import what_was_run
@@ -144,17 +144,18 @@ def _list(store: Store, json_output: bool) -> None:
             "files": list(e.files),
             "run": what_was_run(e, stored, store),
         }
-        for e in EXPERIMENTS.values()
+        for e in map(EXPERIMENTS.__getitem__, _chosen(patterns, list(EXPERIMENTS)))
     ]
     if json_output:
         terminal.print_json(rows)
         return
-    table = Table("name", "what", "runs: " + ", ".join(SCALES), f"what has been run ({store.path})")
-    table.columns[0].no_wrap = True
     for row in rows:
-        counts = "theory" if row["theory"] else ", ".join(map(str, row["runs"].values()))
-        table.add_row(row["name"], row["title"], counts, row["run"])
-    terminal.show(table, SCALES_MEAN)
+        terminal.show(f"{row['name']}  {row['title']}", style="bold")
+        counts = [f"{n} {scale}" for scale, n in row["runs"].items() if n]
+        needs = [f"runs needed: {', '.join(counts)}"] if counts else []
+        for text in (*needs, row["run"]):
+            terminal.show(Padding(text, (0, 0, 0, 4), expand=False))
+    terminal.show(f"\nWhat has been run: {store.path}. {SCALES_MEAN}")
 
 
 def _print(result: Result, title: str) -> None:

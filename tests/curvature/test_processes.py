@@ -16,6 +16,7 @@ from focalcal.curvature import (
     sum_over_processes,
     top_eigenvalues,
 )
+from processes import leave
 
 
 def cross_entropy(logits, target):
@@ -46,7 +47,7 @@ def worker(rank, port, folder):
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     dist.init_process_group("gloo", rank=rank, world_size=2)
     torch.save(measure(rank, 2, sum_over_processes), f"{folder}/{rank}.pt")
-    dist.destroy_process_group()
+    leave()
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")

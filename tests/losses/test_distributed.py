@@ -10,6 +10,7 @@ from torch.multiprocessing import spawn
 
 from focalcal.losses import AdaFocalLoss, MMCELoss, make_loss
 from focalcal.losses.distributed import gather_rows
+from processes import leave
 
 NAMES = ["ce", "fl-3", "fla-53", "brier", "mmce-sync", "adafocal"]
 
@@ -63,7 +64,7 @@ def worker(rank: int, folder: str) -> None:
         results |= train(name, parallel, x[half], y[half], (logits[share], labels[share]))
     results["rows"] = gather_rows(torch.full((rank + 1, 2), float(rank)))
     torch.save(results, f"{folder}/{rank}.pt")
-    dist.destroy_process_group()
+    leave()
 
 
 def test_two_processes_equal_one(tmp_path) -> None:

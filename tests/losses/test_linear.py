@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from focalcal.errors import InputError
 from focalcal.losses import LinearFocalLoss, focal_loss, linear_focal_loss
+from processes import leave
 
 STEPS = ((0.2, 5.0), (0.5, 3.0), (1.0, 2.0))
 
@@ -246,7 +247,7 @@ def worker(rank: int, folder: str) -> None:
     except InputError as error:
         results["outside"] = str(error)
     torch.save(results, f"{folder}/{rank}.pt")
-    dist.destroy_process_group()
+    leave()
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -74,6 +74,8 @@ def interrupt(arguments: list, ready, environment: dict | None = None) -> tuple[
         text=True,
         start_new_session=True,
         env={**os.environ, **(environment or {})},
+        # A shell without job control starts a suite in the background with the signal ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     deadline = time.monotonic() + 90
     while not ready() and process.poll() is None:

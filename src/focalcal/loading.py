@@ -35,7 +35,7 @@ class Loaded:
         names = self.predictions.class_names
         if names and len(names) <= 8:
             text += f"; classes {', '.join(names)}"
-        rest = self.roles.rest(self.table)
+        rest = [name or "''" for name in self.roles.rest(self.table)]
         return f"{text}; carried along: {', '.join(rest)}" if rest else text
 
     @property

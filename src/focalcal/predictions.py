@@ -201,10 +201,10 @@ class Predictions:
         """Read a file with `logits` (or `probs`) and `labels`; docs/files.md has the layouts.
 
         npz, npy, parquet, arrow, csv, tsv, jsonl (also .gz), pt, Hugging Face datasets on disk.
-        Keys name other columns, several of them separated by commas; a prefix names all columns
-        that begin so; `classes` are class names in the order of the columns. Other columns are
-        carried along. Pickles are refused, never executed. `layout` reads answers of language
-        models: "lm-eval", "lm-eval-norm" or "inspect".
+        Keys name other columns, several of them separated by commas, or "*" for all but labels and
+        ids; a prefix names all columns that begin so; `classes` are class names in the order of the
+        columns. Other columns are carried along. Pickles are refused, never executed. `layout`
+        reads answers of language models: "lm-eval", "lm-eval-norm" or "inspect".
         """
         from focalcal import loading
 

@@ -29,8 +29,8 @@ LAYOUTS = (
 
 
 _OPTIONS = {
-    "logits": ("--logits,--logits-key", "Logits: a column, or a,b,c."),
-    "probs": ("--probs,--probs-key", "Probabilities: a column, or a,b,c."),
+    "logits": ("--logits,--logits-key", "Logits: a column, a,b,c, or '*' for the rest."),
+    "probs": ("--probs,--probs-key", "Probabilities: a column, a,b,c, or '*' for the rest."),
     "logits_prefix": ("--logits-prefix", "Logits: all columns that begin so."),
     "probs_prefix": ("--probs-prefix", "Probabilities: all columns that begin so."),
     "labels": ("--labels,--labels-key", "Labels: a column (or a .npy file)."),

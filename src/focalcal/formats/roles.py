@@ -16,6 +16,10 @@ PROBS = ("probs", "prob", "probabilities", "probability", "proba", "scores", "sc
 LABELS = ("labels", "label", "y", "y_true", "targets", "target")
 IDS = ("id", "ids", "sample_id", "uid", "uuid")
 SEPARATORS = "_."
+INDEX = re.compile(r"|Unnamed: \d+|__index_level_\d+__|index")
+"""What pandas calls the index of a frame that it writes."""
+OTHERS = "*"
+"""Stands for all columns that are neither labels, ids nor an index."""
 UNCALIBRATED = "uncalibrated_"
 """Goes before the name of a column that calibrated probabilities would be mistaken for."""
 
@@ -31,9 +35,10 @@ class MissingLabel(FileFormatError):
 class Keys:
     """What the caller says about the columns; None where it is left to `find`.
 
-    logits, probs, labels: a column, or several separated by commas, one per class. Prefixes name
-    all columns that begin so. classes: class names in the order of the columns. labels_required:
-    whether labels that are absent or missing are an error. task: "auto" or "multilabel".
+    logits, probs, labels: a column, or several separated by commas, one per class; `OTHERS` for
+    logits or probs. Prefixes name all columns that begin so. classes: class names in the order of
+    the columns. labels_required: whether labels that are absent or missing are an error. task:
+    "auto" or "multilabel".
     """
 
     logits: str | None = None
@@ -83,15 +88,17 @@ def find(names: Sequence[str], keys: Keys, where: str) -> Roles:
         raise FileFormatError(f"{where}: expected one way to name the columns, got {options}")
     if given:
         option, text = next(iter(given.items()))
-        found = (_prefixed if "prefix" in option else _named)(names, text, where)
+        if text == OTHERS and OTHERS not in names:
+            found = _prefixed(_others(names, keys, where), "", where)
+        else:
+            found = (_prefixed if "prefix" in option else _named)(names, text, where)
         are_logits = option.startswith("logits")
     else:
         found, are_logits = _recognised(names, where)
     labels = _labels(names, keys, where, len(found[0]))
     if keys.ids is not None and keys.ids not in names:
         raise FileFormatError(f"{where}: expected the ids {keys.ids!r}, got {_listed(names)}")
-    ids = keys.ids or next((name for name in IDS if name in names), None)
-    return Roles(found[0], are_logits, labels, ids, found[1])
+    return Roles(found[0], are_logits, labels, _ids(names, keys), found[1])
 
 
 def not_overwritten(name: str) -> str:
@@ -222,7 +229,19 @@ def _advice(names: Sequence[str]) -> str:
     shared = next((p for p in prefixes if prefixes.count(p) > 1), None)
     if shared:
         return f"if {shared}… are probabilities, pass --probs-prefix {shared} (or --logits-prefix)"
-    return "name them with --probs a,b,c or --logits a,b,c"
+    return (
+        "name them with --probs a,b,c or --logits a,b,c; "
+        f"--probs '{OTHERS}' takes all columns but labels and ids"
+    )
+
+
+def _others(names: Sequence[str], keys: Keys, where: str) -> list[str]:
+    taken = {*_labels(names, dataclasses.replace(keys, labels_required=False), where, 0)}
+    taken.add(_ids(names, keys))
+    others = [name for name in names if name not in taken and not INDEX.fullmatch(name)]
+    if not others:
+        raise FileFormatError(f"{where}: expected columns besides labels and ids, got none")
+    return others
 
 
 def _starting(names: Sequence[str], prefix: str) -> list[str]:
@@ -294,6 +313,10 @@ def _labels(names: Sequence[str], keys: Keys, where: str, width: int) -> tuple[s
             f"{where}: expected 'labels', got {_listed(names)}; name the column with --labels"
         )
     return ()
+
+
+def _ids(names: Sequence[str], keys: Keys) -> str | None:
+    return keys.ids or next((name for name in IDS if name in names), None)
 
 
 def _listed(names: Sequence[str]) -> str:

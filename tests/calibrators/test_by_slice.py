@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from focalcal._arrays import softmax
 from focalcal.calibrators import TemperatureScaling, by_slice, load
 from focalcal.calibrators.by_slice import fit_by
 from focalcal.cli import app
@@ -97,6 +98,19 @@ def test_the_command_line_fits_and_applies_by_slice(rng, tmp_path):
     np.testing.assert_allclose(
         Predictions.load(tmp_path / "x.npz").probs, load(cal).predict_proba(z)
     )
+
+
+def test_probabilities_of_zero_get_a_floor_by_slice_too(rng, tmp_path):
+    z, y, country = draw(rng, 3000, 0.4)
+    probs = np.where(softmax(z) < 0.01, 0.0, softmax(z))
+    probs /= probs.sum(axis=1, keepdims=True)
+    Predictions(probs=probs, labels=y, extra={"country": country}).save(tmp_path / "val.csv")
+    cal, out = tmp_path / "cal.json", tmp_path / "out.csv"
+    run("fit", tmp_path / "val.csv", "--by", "country", "-o", cal)
+    own = by_slice.load_slices(cal, "country")
+    assert own["PT"].floor_ == load(cal).floor_ > 0
+    run("apply", cal, tmp_path / "val.csv", "-o", out, "--by", "country")
+    assert np.isfinite(nll(y, Predictions.load(out).probs))
 
 
 def test_slices_that_a_batch_lacks_and_numbers_of_other_types(rng, tmp_path):

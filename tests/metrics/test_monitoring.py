@@ -160,3 +160,9 @@ def test_damaged_states_are_refused(rng, damage):
     state = json.loads(Monitor(*draw(rng, 50)).to_json())
     with pytest.raises(FileFormatError):
         Monitor.from_json(damage(state))
+
+
+def test_a_file_of_another_kind_is_called_by_its_name():
+    text = json.dumps({"format": "focalcal-calibrator", "version": 2})
+    with pytest.raises(FileFormatError, match=r"a monitor saved, got: focalcal-calibrator version"):
+        Monitor.from_json(text)

@@ -96,7 +96,7 @@ def _fit_by(
 ) -> terminal.Result:
     from focalcal.calibrators import by_slice
 
-    logits, column = predictions.as_logits(floor), predictions.column(by)
+    logits, column = predictions.as_logits(floor, zeros=True), predictions.column(by)
     with terminal.working(f"fitting by {by}"):
         found = by_slice.fit_by(logits, predictions.labels, column)
     for calibrator in (found.common, *found.slices.values()):

@@ -261,7 +261,7 @@ class Monitor:
         try:
             state = json.loads(text)
             if state["format"] != FORMAT or state["version"] != VERSION:
-                raise FileFormatError(f"expected {FORMAT} version {VERSION}")
+                raise FileFormatError(f"{state['format']} version {state['version']}")
             made = cls.__new__(cls)
             made.level, made.tolerance = float(state["level"]), float(state["tolerance"])
             made.n_classes, made.reference = int(state["n_classes"]), dict(state["reference"])

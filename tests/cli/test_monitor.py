@@ -57,6 +57,29 @@ def test_a_state_goes_on_and_known_batches_are_left_out(folder):
     assert len(Monitor.from_json(state.read_text()).results) == 6
 
 
+def test_a_state_with_other_batches_is_not_overwritten(folder):
+    state, weeks = folder / "monitor.json", folder / "weeks"
+    run(folder / "reference.npz", weeks / "week1.npz", "--state", state)
+    before = state.read_bytes()
+    arguments = ["monitor", folder / "reference.npz", weeks / "week2.npz", "--state", state]
+    result = runner.invoke(app, [*map(str, arguments)])
+    assert "got no week1.npz; to go on from that state give it" in str(result.exception)
+    assert state.read_bytes() == before
+    # From the reference with all files, labels that came later are read.
+    run(folder / "reference.npz", weeks / "week1.npz", weeks / "week2.npz", "--state", state)
+    assert len(Monitor.from_json(state.read_text()).results) == 2
+
+
+def test_a_file_that_is_no_state_is_not_overwritten(folder):
+    calibrator = folder / "cal.json"
+    calibrator.write_text('{"format": "focalcal-calibrator", "version": 1}')
+    before = calibrator.read_bytes()
+    arguments = ["monitor", folder / "reference.npz", "--state", calibrator]
+    result = runner.invoke(app, [*map(str, arguments)])
+    assert "got: focalcal-calibrator version 1" in str(result.exception)
+    assert calibrator.read_bytes() == before
+
+
 def test_the_page_shows_the_course(folder):
     page = folder / "monitor.html"
     run(folder / "reference.npz", folder / "weeks" / "*.npz", "-o", page, code=3)

@@ -12,6 +12,7 @@ from rich import box
 from rich.table import Table
 
 from focalcal.cli import _inputs, app, options, terminal
+from focalcal.errors import InputError
 from focalcal.files import write_text
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def monitor(
         str | None, typer.Option(help="Column that cuts the new files into batches.")
     ] = None,
     state: Annotated[
-        Path | None, typer.Option(help="Save the state here; known batches are not read again.")
+        Path | None, typer.Option(help="Save the state here, from which a later run can go on.")
     ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Page to write (.html).")
@@ -74,6 +75,7 @@ def monitor(
     paths = [path for text in new or [] for path in _inputs.files_of(Path(text))]
     _update(running, paths, by, read)
     if state is not None:
+        _refuse_to_lose_batches(state, running)
         write_text(state, running.to_json())
     if output is not None:
         from focalcal.report.monitor import render
@@ -83,6 +85,21 @@ def monitor(
     record = {name: getattr(running, name) for name in names}
     record["batches"] = [dataclasses.asdict(r) for r in running.results]
     return terminal.Result(record, _parts(running, output), ALARM if running.alarms else 0)
+
+
+def _refuse_to_lose_batches(state: Path, running: Monitor) -> None:
+    """An earlier state in this file may hold no batch that the new one lacks."""
+    from focalcal.metrics.monitoring import Monitor
+
+    if state.is_file():
+        known = {r.name for r in running.results}
+        old = Monitor.from_json(state.read_text(encoding="utf-8")).results
+        lost = [r.name for r in old if r.name not in known]
+        if lost:
+            raise InputError(
+                f"expected all batches of {state} among the files, got no {lost[0]}; to go on from "
+                f"that state give it in place of the reference, or save to another file"
+            )
 
 
 def _update(running: Monitor, paths: list[Path], by: str | None, read: Callable) -> None:

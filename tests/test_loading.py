@@ -99,6 +99,17 @@ def test_a_star_takes_all_columns_but_labels_and_ids(tmp_path, columns, ending):
         assert p.class_names == (None if columns == [0, 1, 2] else tuple(map(str, columns)))
 
 
+@pytest.mark.parametrize("name", ["y_prob", "y_proba", "y_score"])
+def test_names_of_scikit_learns_arguments(name):
+    one = Predictions.from_frame(pd.DataFrame({name: [0.2, 0.9], "y_true": [0, 1]}))
+    assert one.probs.tolist() == [0.2, 0.9]
+    assert one.labels.tolist() == [0, 1]
+    several = pd.DataFrame({f"{name}_0": [0.2, 0.9], f"{name}_1": [0.8, 0.1]})
+    p = Predictions.from_frame(several, labels_required=False)
+    assert p.labels is None
+    assert p.n_classes == 2
+
+
 def test_a_star_that_stands_for_nothing():
     with pytest.raises(FileFormatError, match="columns besides labels and ids, got none"):
         Predictions.from_frame(pd.DataFrame({"label": [1], "id": [2]}), probs="*")

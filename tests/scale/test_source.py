@@ -51,7 +51,7 @@ def test_probabilities_and_keys(tmp_path, rng):
     source = Source.open(tmp_path / "p.parquet", probs_key="score", labels_key="truth")
     (batch,) = source.partitions[0].batches()
     assert np.array_equal(batch.probs, p)
-    with pytest.raises(FileFormatError, match="expected 'labels', got score_0"):
+    with pytest.raises(FileFormatError, match="expected 'labels', got truth; name"):
         Source.open(tmp_path / "p.parquet", probs_key="score")
     with pytest.raises(FileFormatError, match="expected 'nothing'"):
         Source.open(tmp_path / "p.parquet", logits_key="nothing", labels_key="truth")

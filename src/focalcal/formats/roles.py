@@ -12,7 +12,10 @@ import numpy as np
 from focalcal.errors import FileFormatError
 
 LOGITS = ("logits", "logit")
-PROBS = ("probs", "prob", "probabilities", "probability", "proba", "scores", "score")
+PROBS = (
+    *("probs", "prob", "probabilities", "probability", "proba", "scores", "score"),
+    *("y_prob", "y_proba", "y_score"),
+)
 LABELS = ("labels", "label", "y", "y_true", "targets", "target")
 IDS = ("id", "ids", "sample_id", "uid", "uuid")
 SEPARATORS = "_."
@@ -95,7 +98,8 @@ def find(names: Sequence[str], keys: Keys, where: str) -> Roles:
         are_logits = option.startswith("logits")
     else:
         found, are_logits = _recognised(names, where)
-    labels = _labels(names, keys, where, len(found[0]))
+    others = [name for name in names if name not in found[0]]
+    labels = _labels(others, keys, where, len(found[0]))
     if keys.ids is not None and keys.ids not in names:
         raise FileFormatError(f"{where}: expected the ids {keys.ids!r}, got {_listed(names)}")
     return Roles(found[0], are_logits, labels, _ids(names, keys), found[1])
@@ -310,7 +314,8 @@ def _labels(names: Sequence[str], keys: Keys, where: str, width: int) -> tuple[s
                 return _prefixed(names, word + separator, where)[0]
     if keys.labels_required:
         raise FileFormatError(
-            f"{where}: expected 'labels', got {_listed(names)}; name the column with --labels"
+            f"{where}: expected 'labels', got {_listed(names) or 'no other column'}; "
+            "name the column with --labels"
         )
     return ()
 

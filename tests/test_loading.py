@@ -110,6 +110,16 @@ def test_names_of_scikit_learns_arguments(name):
     assert p.n_classes == 2
 
 
+@pytest.mark.parametrize(("no", "yes"), [("False", "True"), ("false", "true"), ("FALSE", "TRUE")])
+def test_booleans_as_texts_need_no_class_names(tmp_path, no, yes):
+    (tmp_path / "p.csv").write_text(f"score,label\n0.3,{yes}\n0.4,{no}\n")
+    assert Predictions.load(tmp_path / "p.csv").labels.tolist() == [1, 0]
+    (tmp_path / "p.csv").write_text(f"score,label\n0.3,{yes}\n0.4,{yes}\n")
+    assert Predictions.load(tmp_path / "p.csv").labels.tolist() == [1, 1]
+    (tmp_path / "p.csv").write_text(f"prob_{yes},prob_{no},label\n0.3,0.7,{yes}\n0.4,0.6,{no}\n")
+    assert Predictions.load(tmp_path / "p.csv").labels.tolist() == [0, 1]
+
+
 def test_a_star_that_stands_for_nothing():
     with pytest.raises(FileFormatError, match="columns besides labels and ids, got none"):
         Predictions.from_frame(pd.DataFrame({"label": [1], "id": [2]}), probs="*")

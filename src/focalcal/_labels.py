@@ -12,6 +12,8 @@ from focalcal._arrays import Array, as_array, namespace
 from focalcal.errors import InputError, InputWarning
 
 Names = tuple[str, ...]
+BOOLEANS = ("False", "True"), ("false", "true"), ("FALSE", "TRUE")
+"""How pandas, JSON and R write booleans as text."""
 
 
 def encode(
@@ -79,6 +81,9 @@ def categorical(labels: Any) -> tuple[np.ndarray, Names | None]:
 
 def _alphabetical(texts: np.ndarray, n_classes: int, name: str) -> Names:
     found = tuple(sorted(map(str, set(texts.tolist()))))
+    for booleans in BOOLEANS:  # their order is no guess, and one of them may be missing
+        if n_classes == 2 and set(found) <= set(booleans):
+            return booleans
     if len(found) != n_classes:
         raise InputError(
             f"expected {n_classes} different {name}, one per class, got {len(found)}: "

@@ -91,15 +91,16 @@ def _refuse_to_lose_batches(state: Path, running: Monitor) -> None:
     """An earlier state in this file may hold no batch that the new one lacks."""
     from focalcal.metrics.monitoring import Monitor
 
-    if state.is_file():
-        known = {r.name for r in running.results}
-        old = Monitor.from_json(state.read_text(encoding="utf-8")).results
-        lost = [r.name for r in old if r.name not in known]
-        if lost:
-            raise InputError(
-                f"expected all batches of {state} among the files, got no {lost[0]}; to go on from "
-                f"that state give it in place of the reference, or save to another file"
-            )
+    if not state.is_file():
+        return
+    known = {r.name for r in running.results}
+    old = Monitor.from_json(state.read_text(encoding="utf-8")).results
+    lost = [r.name for r in old if r.name not in known]
+    if lost:
+        raise InputError(
+            f"expected all batches of {state} among the files, got no {lost[0]}; to go on from "
+            "that state give it in place of the reference, or save to another file"
+        )
 
 
 def _update(running: Monitor, paths: list[Path], by: str | None, read: Callable) -> None:

@@ -13,8 +13,16 @@ from focalcal.errors import FileFormatError
 
 LOGITS = ("logits", "logit")
 PROBS = (
-    *("probs", "prob", "probabilities", "probability", "proba", "scores", "score"),
-    *("y_prob", "y_proba", "y_score"),
+    "probs",
+    "prob",
+    "probabilities",
+    "probability",
+    "proba",
+    "scores",
+    "score",
+    "y_prob",
+    "y_proba",
+    "y_score",
 )
 LABELS = ("labels", "label", "y", "y_true", "targets", "target")
 IDS = ("id", "ids", "sample_id", "uid", "uuid")
@@ -91,10 +99,12 @@ def find(names: Sequence[str], keys: Keys, where: str) -> Roles:
         raise FileFormatError(f"{where}: expected one way to name the columns, got {options}")
     if given:
         option, text = next(iter(given.items()))
-        if text == OTHERS and OTHERS not in names:
+        if "prefix" in option:
+            found = _prefixed(names, text, where)
+        elif text == OTHERS and OTHERS not in names:
             found = _prefixed(_others(names, keys, where), "", where)
         else:
-            found = (_prefixed if "prefix" in option else _named)(names, text, where)
+            found = _named(names, text, where)
         are_logits = option.startswith("logits")
     else:
         found, are_logits = _recognised(names, where)
@@ -240,8 +250,7 @@ def _advice(names: Sequence[str]) -> str:
 
 
 def _others(names: Sequence[str], keys: Keys, where: str) -> list[str]:
-    taken = {*_labels(names, dataclasses.replace(keys, labels_required=False), where, 0)}
-    taken.add(_ids(names, keys))
+    taken = {*_label_columns(names, keys, where), _ids(names, keys)}
     others = [name for name in names if name not in taken and not INDEX.fullmatch(name)]
     if not others:
         raise FileFormatError(f"{where}: expected columns besides labels and ids, got none")
@@ -303,11 +312,9 @@ def _named(names: Sequence[str], text: str, where: str) -> Found:
 
 def _labels(names: Sequence[str], keys: Keys, where: str, width: int) -> tuple[str, ...]:
     """The column of labels; for multi-label problems one per column of values will do."""
-    if keys.labels:
-        return _named(names, keys.labels, where)[0]
-    for word in LABELS:
-        if word in names:
-            return (word,)
+    named = _label_columns(names, keys, where)
+    if named:
+        return named
     for word in LABELS:
         for separator in SEPARATORS:
             if width > 1 and len(_starting(names, word + separator)) == width:
@@ -318,6 +325,13 @@ def _labels(names: Sequence[str], keys: Keys, where: str, width: int) -> tuple[s
             "name the column with --labels"
         )
     return ()
+
+
+def _label_columns(names: Sequence[str], keys: Keys, where: str) -> tuple[str, ...]:
+    """The columns of labels that the caller names, or the one of a known name, if any."""
+    if keys.labels:
+        return _named(names, keys.labels, where)[0]
+    return next(((word,) for word in LABELS if word in names), ())
 
 
 def _ids(names: Sequence[str], keys: Keys) -> str | None:

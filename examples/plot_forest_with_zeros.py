@@ -35,8 +35,8 @@ test = Predictions(probs=probs, labels=y_test)
 
 
 def fitted(method, floor):
-    cal = calibrators.make(method).fit(val.as_logits(floor, zeros=True), val.labels)
-    proba = cal.predict_proba(test.as_logits(floor, zeros=True))
+    cal = calibrators.make(method).fit(val.as_logits(floor), val.labels)
+    proba = cal.predict_proba(test.as_logits(floor))
     return metrics.nll(test.labels, proba), cal.floor_
 
 

@@ -137,16 +137,16 @@ class Predictions:
         with np.errstate(over="ignore"):  # a difference of −∞ has a probability of 0
             return log_softmax(two_columns(self.logits))
 
-    def as_logits(self, floor: float | None = None, *, zeros: bool = False) -> Array:
+    def as_logits(self, floor: float | None = None) -> Array:
         """What a calibrator takes: the logits, or log-probabilities (log-odds if multi-label).
 
-        zeros: a probability of zero becomes −∞, for which calibrators learn a floor; without it,
-        and without a given `floor`, it is an error. Log-odds of several labels have no such way.
+        A probability of zero becomes −∞, for which calibrators learn a floor, unless one is given.
+        Log-odds of several labels need a given one.
         """
         if self.logits is not None:
             return self.logits
         if self.task == "auto":
-            return _log_of_probs(_both_columns(self.probs), floor, zeros)
+            return _log_of_probs(_both_columns(self.probs), floor, zeros=True)
         flat = namespace(self.probs).reshape(self.probs, (-1,))
         logs = _log_of_probs(_both_columns(flat), floor)
         return (logs[:, 1] - logs[:, 0]).reshape(self.probs.shape)

@@ -84,7 +84,7 @@ def test_zeros_are_what_they_are_in_memory(tmp_path, rng):
     right = rng.random(600) < 0.8
     given = Predictions(probs=p, labels=np.where(right, p.argmax(axis=1), p.argmin(axis=1)))
     given.save(tmp_path / "p.parquet")
-    fitted = calibrators.TemperatureScaling().fit(given.as_logits(zeros=True), given.labels)
+    fitted = calibrators.TemperatureScaling().fit(given.as_logits(), given.labels)
     apply(Source.open(tmp_path / "p.parquet"), fitted, tmp_path / "out.parquet")
-    expected = fitted.predict_proba(given.as_logits(zeros=True))
+    expected = fitted.predict_proba(given.as_logits())
     np.testing.assert_array_equal(Predictions.load(tmp_path / "out.parquet").probs, expected)

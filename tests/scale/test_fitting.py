@@ -7,6 +7,7 @@ import pytest
 
 from focalcal import calibrators
 from focalcal.errors import FitWarning, InputError
+from focalcal.predictions import Predictions
 from focalcal.scale import METHODS, Source, StreamEngine, fit
 
 from .conftest import write
@@ -114,12 +115,35 @@ def test_binary_and_probabilities(tmp_path, rng):
     assert source.n_classes == 2
     assert fit(source, **FAST).calibrator.temperature_ == pytest.approx(there.temperature_, 1e-9)
     p = 1 / (1 + np.exp(-np.stack([-s, s], axis=1)))
-    p[0] = [1.0, 0.0]
-    zeros = Source.open(write(tmp_path / "p", p, y, name="probs"))
-    with pytest.raises(InputError, match="floor"):
-        fit(zeros, **FAST)
-    found = fit(zeros, floor=1e-9, **FAST).calibrator
-    assert found.temperature_ == pytest.approx(there.temperature_, rel=0.05)
+    source = Source.open(write(tmp_path / "p", p, y, name="probs"))
+    assert fit(source, **FAST).calibrator.temperature_ == pytest.approx(there.temperature_, 1e-9)
+
+
+def drawn(p: np.ndarray, rng) -> np.ndarray:
+    return (p.cumsum(axis=1) < rng.random((len(p), 1))).sum(axis=1).clip(0, p.shape[1] - 1)
+
+
+@pytest.mark.parametrize("method", ["temperature", "focal-temperature", "structured-vector"])
+def test_a_floor_is_learnt_for_zeros_as_in_memory(tmp_path, rng, method):
+    p = rng.multinomial(10, [0.5, 0.3, 0.2], size=3000) / 10
+    y = drawn(0.95 * p + 0.05 / 3, rng)
+    source = Source.open(write(tmp_path, p, y, name="probs"))
+    found = fit(source, method, sample_rows=3000).calibrator
+    given = Predictions(probs=p, labels=y)
+    there = calibrators.make(method).fit(given.as_logits(), y)
+    assert found.floor_ == there.floor_ > 0
+    assert found.diagnostics_.after == pytest.approx(there.diagnostics_.after, abs=1e-7)
+    lifted = fit(source, method, floor=1e-9, **FAST).calibrator
+    assert lifted.floor_ == 0
+
+
+def test_zeros_that_the_sample_lacks_are_an_error(tmp_path, rng):
+    p = rng.dirichlet([1, 1, 1], size=3000)
+    p[-1] = [1.0, 0.0, 0.0]
+    source = Source.open(write(tmp_path, p, drawn(p, rng), name="probs"))
+    with pytest.raises(InputError, match=r"expected no probabilities of 0.*give a floor"):
+        fit(source, sample_rows=64)
+    assert fit(source, sample_rows=64, floor=1e-9).calibrator.floor_ == 0
 
 
 def test_missing_class_is_said(tmp_path, rng):

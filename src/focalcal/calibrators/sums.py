@@ -19,6 +19,7 @@ from scipy.special import expit
 from focalcal import bins as _bins
 from focalcal import kernels
 from focalcal.bins import Bins
+from focalcal.calibrators._floor import fit_floor, floored
 from focalcal.calibrators._newton import (
     Moments,
     Optimum,
@@ -28,7 +29,7 @@ from focalcal.calibrators._newton import (
     moments_of,
     search,
 )
-from focalcal.calibrators.base import Calibrator, FitData
+from focalcal.calibrators.base import Calibrator, FitData, has_zeros
 from focalcal.calibrators.grid import Best, Point, point_log_odds
 from focalcal.errors import InputError
 from focalcal.ordered import Ordered, fine_edges
@@ -56,13 +57,46 @@ def takes_sums(kind: type[Calibrator]) -> bool:
 
 
 def fit_sums(calibrator: Calibrator, data: SampledData) -> Calibrator:
-    """Fit a calibrator that has a `_fit_sums`; returns it."""
+    """Fit a calibrator that has a `_fit_sums`; returns it.
+
+    A floor is learnt if the sample has logits of −∞; without one, such logits are an error.
+    """
     calibrator._check_params()
     if calibrator.task != "auto":
         raise InputError(f"expected task 'auto' for a fit at scale, got {calibrator.task!r}")
     calibrator.n_classes_ = data.n_classes
-    calibrator._diagnose(n=data.size, **calibrator._fit_sums(data))
+    if has_zeros(data.logits):
+        calibrator.floor_ = fit_floor(data.logits, data.labels, None)
+    floor = calibrator.floor_
+
+    def total(function: Callable[..., np.ndarray], **settings: Any) -> np.ndarray:
+        return data.total(_of_floored, then=function, floor=floor, **settings)
+
+    above = dataclasses.replace(data, logits=_above(data.logits, floor), total=total)
+    calibrator._diagnose(n=data.size, **calibrator._fit_sums(above))
     return calibrator
+
+
+def _of_floored(
+    logits: np.ndarray,
+    labels: np.ndarray,
+    then: Callable[..., np.ndarray],
+    floor: float,
+    **settings: Any,
+) -> np.ndarray:
+    return then(_above(logits, floor), labels, **settings)
+
+
+def _above(logits: np.ndarray, floor: float) -> np.ndarray:
+    """The logits above a floor, in float64; as they are if it is 0."""
+    if floor > 0:
+        return floored(logits.astype(np.float64), floor)
+    if has_zeros(logits):
+        raise InputError(
+            "expected no probabilities of 0, as in the sample that the fit starts from, got some; "
+            "give a floor such as 1e-12"
+        )
+    return logits
 
 
 def best_temperature(data: FitData) -> tuple[Optimum, dict[str, Any]]:

@@ -101,7 +101,7 @@ class Inputs:
             )
         if fitted is None:
             return given, given.probabilities()
-        return given, fitted.predict_proba(given.as_logits(floor, zeros=True))
+        return given, fitted.predict_proba(given.as_logits(floor))
 
     @contextlib.contextmanager
     def in_parts(

@@ -89,7 +89,7 @@ def _apply(
     suffixes = SUFFIXES if _inputs.is_pattern(file) else [output.name.lower()]
     for path, target in zip(files, output_paths(files, output, suffixes)):
         found = inputs.load_for(fitted, path)
-        logits = found.predictions.as_logits(floor, zeros=True)
+        logits = found.predictions.as_logits(floor)
         probs = fitted.predict_proba(logits)
         if by is not None:
             values = slice_names(found.predictions.column(by))
@@ -121,7 +121,7 @@ def _corrected(
         path, *more = _inputs.files_of(file)
         if more:
             raise InputError(f"expected one file to estimate from, got {len(more) + 1}")
-        corrected.adapt(inputs.load_for(fitted, path).predictions.as_logits(floor, zeros=True))
+        corrected.adapt(inputs.load_for(fitted, path).predictions.as_logits(floor))
     corrected.class_names_ = getattr(fitted, "class_names_", None)
     shares = ", ".join(f"{share:.4g}" for share in corrected.target_prior_)
     terminal.note(f"corrected for class shares {shares}")

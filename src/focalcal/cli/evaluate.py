@@ -127,7 +127,7 @@ def _split(predictions: Predictions, method: str) -> dict[str, Improvement]:
         raise InputError("expected one label per sample with --recalibrate, got a multi-label file")
     calibrator = calibrators.make(method)
     with terminal.working("cross-fitting"):
-        logits = predictions.as_logits(zeros=True)
+        logits = predictions.as_logits()
         found = calibrators.improvement(logits, predictions.labels, calibrator)
     # Logarithms of one column of probabilities are two columns.
     twice = predictions.one_column and predictions.logits is None

@@ -69,7 +69,7 @@ def fit(
         return _fit_by(predictions, by, floor, output)
     calibrator = make(method, task=predictions.task, **params)
     with terminal.working(f"fitting {method}"):
-        calibrator.fit(predictions.as_logits(floor, zeros=True), predictions.labels)
+        calibrator.fit(predictions.as_logits(floor), predictions.labels)
     return _saved(calibrator, predictions.class_names, output)
 
 
@@ -96,7 +96,7 @@ def _fit_by(
 ) -> terminal.Result:
     from focalcal.calibrators import by_slice
 
-    logits, column = predictions.as_logits(floor, zeros=True), predictions.column(by)
+    logits, column = predictions.as_logits(floor), predictions.column(by)
     with terminal.working(f"fitting by {by}"):
         found = by_slice.fit_by(logits, predictions.labels, column)
     for calibrator in (found.common, *found.slices.values()):

@@ -138,8 +138,8 @@ def _model_report(
         if part.labels is None:
             raise InputError(f"{model.name}: expected labels in the {role} set, got none")
     methods = _methods(settings.methods, val.n_classes)
-    z, y = val.as_logits(settings.floor, zeros=True), val.labels
-    z_test, labels = test.as_logits(settings.floor, zeros=True), to_numpy(test.labels)
+    z, y = val.as_logits(settings.floor), val.labels
+    z_test, labels = test.as_logits(settings.floor), to_numpy(test.labels)
 
     progress(0.0)
     chosen, scores = _choose(methods, z, y, settings.folds)

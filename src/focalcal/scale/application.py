@@ -72,7 +72,7 @@ def calibrate_file(
 
 def _calibrated(table: Any, partition: Partition, calibrator: Calibrator, floor: Any) -> Any:
     predictions = partition.predictions(table, 0)
-    probs = calibrator.predict_proba(predictions.as_logits(floor, zeros=True))
+    probs = calibrator.predict_proba(predictions.as_logits(floor))
     replaced = partition.columns.values
     before = table.column_names[: table.column_names.index(replaced[0])]
     place = sum(name not in replaced for name in before)

@@ -44,7 +44,8 @@ def fit(
 ) -> ScaledFit:
     """Fit a calibrator (see METHODS; `params` as in memory) to all predictions of a source.
 
-    floor: for probabilities of exactly zero, as in `Predictions.as_logits`.
+    floor: for probabilities of exactly zero, as in `Predictions.as_logits`; learnt from the sample
+        if it has some and none is given.
     sample_rows: size of the sample that the search starts from; the result does not depend on it.
 
     The temperature is that of a fit in memory to 1e-9. Focal temperature and structured scaling

@@ -2,19 +2,19 @@
 Why focal loss is less sure of its mistakes
 ===========================================
 
-Why focal loss is less sure of its mistakes, on a model with two parameters.
+Why focal loss is less confident in its mistakes, shown on a model with two parameters.
 
-Two Gaussian clusters per class at the corners of a square, the classes side by side, 10 % of the
-labels flipped, and logistic regression without intercept (weights w_1, w_2) trained by
-cross-entropy and by focal loss with γ = 1 (Mukhoti et al. 2020, appendix G):
+The data are two Gaussian clusters per class at the corners of a square, the classes side by side,
+with 10 % of the labels flipped. Logistic regression without intercept (weights w_1, w_2) is trained
+by cross-entropy and by focal loss with γ = 1 (Mukhoti et al. 2020, appendix G):
 
 ::
 
     python examples/appendix_g.py
 
 Both find the same decision boundary. Focal loss stops at smaller weights, hence smaller logits,
-so the flipped samples are got wrong with less confidence. (The paper's text says the norm is
-larger for focal loss; its own figure and the mathematics say smaller.)
+so the flipped samples are misclassified with less confidence. (The paper's text states that the
+norm is larger for focal loss; its figure and the mathematics show that it is smaller.)
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from focalcal.losses import focal_loss
 
 @dataclass(frozen=True)
 class Fit:
-    """A trained model: its weights (2,) and what it does to the samples, n in number."""
+    """A trained model: its weights (2,) and its results on n samples."""
 
     weights: Tensor
     mean_logit_size: float

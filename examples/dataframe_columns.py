@@ -2,7 +2,7 @@
 pandas and polars
 =================
 
-Evaluate columns of a table as they are.
+Evaluate the columns of a table directly.
 
 ::
 

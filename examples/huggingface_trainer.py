@@ -2,7 +2,7 @@
 Hugging Face Trainer
 ====================
 
-Focal loss and calibration metrics for a small BERT made on the spot.
+Focal loss and calibration metrics for a small, randomly initialised BERT.
 
 ::
 

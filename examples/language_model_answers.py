@@ -5,8 +5,8 @@ Answers of language models
 Is a language model's confidence in its multiple-choice answers right, task by task?
 
 The samples of lm-eval (``--log_samples``) hold a log-likelihood for every choice; their softmax is
-a distribution over the choices. This example writes such files itself, for a model that is too sure
-of itself on one task of two, and mends it with one temperature. The commands do the same::
+a distribution over the choices. This example writes such files for a model that is over-confident
+on one of two tasks, and corrects it with temperature scaling. The commands do the same::
 
     focalcal evaluate samples/ --format lm-eval --by task
     focalcal fit samples/ --format lm-eval -o calibrator.json
@@ -56,7 +56,7 @@ def write_samples(folder: Path, n: int = 3000) -> None:
 
 
 def main(folder: Path) -> dict[str, tuple[float, float]]:
-    """ECE of each task before and after temperature scaling, on questions that fitted nothing."""
+    """ECE of each task before and after temperature scaling, on held-out questions."""
     write_samples(folder)
     answers = Predictions.load(folder, layout="lm-eval")
     found = {}

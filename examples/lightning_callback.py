@@ -2,7 +2,7 @@
 PyTorch Lightning
 =================
 
-Calibration every epoch, and a calibrator file when training ends.
+Log calibration every epoch and save a calibrator when training ends.
 
 ::
 
@@ -52,7 +52,7 @@ def loader(n: int, seed: int) -> DataLoader:
 
 
 def main(folder: Path) -> tuple[dict[str, float], Calibrator]:
-    """The metrics of the last epoch, and the calibrator that was saved."""
+    """The metrics of the last epoch, and the saved calibrator."""
     pl.seed_everything(0, verbose=False)
     callback = CalibrationCallback(n_classes=3, path=folder / "calibrator.json")
     trainer = pl.Trainer(

@@ -2,7 +2,7 @@
 Multi-label training and calibration
 ====================================
 
-A sigmoid per label, one binary map per label, metrics per label.
+One sigmoid, one binary map and one set of metrics per label.
 
 ::
 
@@ -30,7 +30,7 @@ def data(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def main() -> dict[str, tuple[float, float]]:
-    """ECE (before, after) of each label; any calibrator takes task="multilabel"."""
+    """ECE (before, after) of each label; any calibrator accepts task="multilabel"."""
     logits, labels = data(2000, seed=0)
     loss = SigmoidFocalLoss(gamma=2.0)(torch.as_tensor(logits), torch.as_tensor(labels).double())
     assert loss.isfinite()

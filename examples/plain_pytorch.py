@@ -2,7 +2,7 @@
 Plain PyTorch, from loss to ONNX
 ================================
 
-Train with focal loss, calibrate, deploy as one module and one ONNX file.
+Train with focal loss, calibrate, and deploy as one module and one ONNX file.
 
 ::
 
@@ -45,7 +45,7 @@ def train() -> nn.Module:
 
 
 def main(folder: Path) -> dict[str, float]:
-    """ECE before and after, and the largest difference of the ONNX file from the module."""
+    """ECE before and after, and the largest difference between the ONNX file and the module."""
     net = train()
     x_cal, y_cal = data(1000, seed=1)
     x_test, y_test = data(2000, seed=2)

@@ -3,11 +3,11 @@ A year with one model
 =====================
 
 One classifier from its first fit to its replacement: fit, report, slices, threshold, a monitor that
-raises an alarm, and the comparison that ends it, all on the command line.
+raises an alarm, and the comparison that resolves it, all on the command line.
 
-The data are simulated, so that the truth is known: four classes, customers in four countries, and
-logits that claim 1.6 times the log-odds they should; in Portugal more than that. In week 20 the
-world changes, and at equal confidence the model is right less often than before.
+The data are simulated, so the truth is known: four classes, customers in four countries, and logits
+that are 1.6 times too large, and larger still in Portugal. In week 20 the data change, and at equal
+confidence the model is right less often than before.
 """
 
 # %%
@@ -30,7 +30,7 @@ folder = Path(temporary.name)
 
 
 def focalcal(command, lines=12):
-    """Run a command and print the first lines of what it prints."""
+    """Run a command and print the first lines of its output."""
     with contextlib.chdir(folder):
         result = CliRunner().invoke(app, shlex.split(command))
     shown = result.stdout.rstrip().split("\n")[:lines]
@@ -60,11 +60,11 @@ focalcal("report --val val.npz --test test.npz --methods identity,temperature --
          "--resamples 50 -o report.html")  # fmt: skip
 
 # %%
-# The report has the reliability before and after, the slices, and a slider for the confidence from
-# which to decide alone.
+# The report shows the reliability before and after, the slices, and a slider for the confidence
+# at which the model decides alone.
 #
-# For whom is it not calibrated?
-# ------------------------------
+# Which groups are miscalibrated?
+# -------------------------------
 focalcal("evaluate calibrated.npz --by country --resamples 200", lines=2)
 
 calibrated = Predictions.load(folder / "calibrated.npz")
@@ -80,19 +80,19 @@ ax.set_yticks(range(len(slices)), [s.name for s in slices])
 ax.set(xlabel="ECE, % (|: what chance alone gives)", xlim=(0, None))
 
 # %%
-# One temperature for everybody leaves Portugal over-confident. The p-values are corrected for the
-# number of slices (Holm): without it, ten calibrated countries would give a false discovery in two
-# of five cases.
+# One temperature for all leaves Portugal over-confident. The p-values are corrected for the number
+# of slices (Holm); otherwise ten calibrated countries would give a false discovery in two of five
+# cases.
 #
-# Should Portugal have a calibrator of its own? `fit --by` asks held-out folds and shrinks what it
-# finds towards the common temperature. The truth is 1.6, and 2.67 for Portugal.
+# Should Portugal have its own calibrator? `fit --by` decides by cross-validation and shrinks the
+# temperatures towards the common one. The true values are 1.6, and 2.67 for Portugal.
 focalcal("fit val.npz --by country -o by-country.json")
 
 # %%
-# From which confidence may it decide alone?
-# ------------------------------------------
-# We keep the single calibrator. The accuracy on these samples is higher than asked for: the
-# difference is the price of a guarantee for samples that are yet to come.
+# At what confidence may it decide alone?
+# ---------------------------------------
+# We keep the single calibrator. The accuracy on these samples is higher than requested: the
+# difference is the price of a guarantee for future samples.
 focalcal("decide test.npz --calibrator calibrator.json --target-accuracy 0.9 --save")
 
 calibrator = calibrators.load(folder / "calibrator.json")
@@ -109,8 +109,8 @@ ax.legend(loc="lower left")
 # %%
 # Every week
 # ----------
-# The test set is the reference, and the state is a small file, so that no batch is read twice.
-# Nineteen quiet weeks, and then an alarm; the exit code is 3, so that `cron` can send a message.
+# The test set is the reference, and the state is a small file, so no batch is read twice. After
+# nineteen quiet weeks there is an alarm; the exit code is 3, so `cron` can send a message.
 watch = "--calibrator calibrator.json --state monitor.json"
 focalcal(f"monitor test.npz 'weeks/week-0*.npz' 'weeks/week-1*.npz' {watch}", lines=1)
 code = focalcal(f"monitor monitor.json 'weeks/week-2*.npz' {watch}", lines=2)
@@ -127,20 +127,20 @@ ax.set(xlabel="week", ylabel="accuracy, %")
 ax.legend()
 
 # %%
-# The confidences look as they always did: a change of what the labels mean does not show in them,
-# and the expected accuracy, which needs no labels, goes on promising what no longer holds.
+# The confidences look unchanged: they do not reveal a change in the meaning of the labels, and the
+# expected accuracy, which needs no labels, is no longer valid.
 #
-# Fit again, and prove it
-# -----------------------
-# Ten weeks of the new world become the calibration set, the next ten the test set.
+# Fit again and verify
+# --------------------
+# The first ten weeks after the change become the calibration set, the next ten the test set.
 focalcal("fit 'weeks/week-2*.npz' --method temperature -o new.json")
 focalcal("apply calibrator.json 'weeks/week-3*.npz' -o old", lines=0)
 focalcal("apply new.json 'weeks/week-3*.npz' -o new", lines=0)
 focalcal("compare 'old/*.npz' 'new/*.npz' --resamples 200", lines=1)
 
 # %%
-# A temperature cannot change the predicted class, so the accuracy is the same. The log-loss is
-# better, and the rest of the year is quiet, with a person looking at more of the samples.
+# A temperature cannot change the predicted class, so the accuracy is the same. The log-loss
+# improves, and the rest of the year passes without alarm, with more samples reviewed by a person.
 focalcal("decide 'weeks/week-3*.npz' --calibrator new.json --target-accuracy 0.9 --save", lines=2)
 focalcal("monitor 'weeks/week-3*.npz' 'weeks/week-4*.npz' 'weeks/week-5*.npz' "
          "--calibrator new.json --state later.json", lines=1)  # fmt: skip

@@ -2,8 +2,8 @@
 Choosing a calibrator
 =====================
 
-Which method suits a model is a question to the validation set. `auto` answers it by
-cross-validation; here is what it looks at.
+The validation set determines which method suits a model. `auto` chooses by cross-validation; this
+example shows the scores that such a choice is based on.
 """
 
 # %%
@@ -34,7 +34,7 @@ for method, loss in sorted(scores.items(), key=lambda item: item[1]):
     print(f"{method:22} {loss:.4f}")
 
 # %%
-# Does the choice carry over? Against the log-loss on the test set, which chose nothing:
+# Does the choice carry over? Compare with the log-loss on the test set, not used for choosing:
 on_test = {
     m: metrics.nll(
         test.labels,

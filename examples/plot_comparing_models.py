@@ -3,7 +3,7 @@ Is B better than A?
 ===================
 
 Two models measured on the same samples make mostly the same mistakes. Comparing them sample by
-sample is far sharper than looking whether two intervals overlap.
+sample is far more sensitive than checking whether two intervals overlap.
 """
 
 # %%
@@ -24,7 +24,7 @@ for name in ("accuracy", "nll", "brier", "ece"):
     print(f"{name:9} {d.first:.4f} → {d.second:.4f}, p = {d.p_value:.3f}: {verdict}")
 
 # %%
-# The interval of each model alone is wide; that of the difference is not.
+# The interval of each model is wide; that of the difference is not.
 alone = [metrics.evaluate(test.labels, p, resamples=500)["nll"] for p in (a, b)]
 fig, (left, right) = plt.subplots(1, 2, figsize=(8, 3), layout="constrained")
 left.errorbar(

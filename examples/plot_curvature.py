@@ -3,8 +3,8 @@ Curvature against calibration
 =============================
 
 Focal loss finds flatter minima: the trace of the Hessian of the cross-entropy falls with γ. Is that
-why it is better calibrated? Only up to a point: curvature keeps falling when calibration has long
-turned into under-confidence.
+why it is better calibrated? Only up to a point: curvature keeps falling long after the network has
+become under-confident.
 """
 
 # %%
@@ -36,7 +36,7 @@ def train(gamma):
 
 
 # %%
-# The Hessian is that of the cross-entropy for every network, so that the numbers can be compared.
+# The Hessian is that of the cross-entropy for every network, so the numbers are comparable.
 rows = []
 for gamma in (0.0, 1.0, 2.0, 3.0, 5.0, 7.0):
     net = train(gamma)

@@ -2,12 +2,12 @@
 Predictions larger than memory
 ==============================
 
-Parquet files are read in parts, by the threads of one machine or by a Dask cluster. Every statistic
-merges, so the result does not depend on how the work was cut.
+Parquet files are read in parts, by the threads of one machine or by a Dask cluster. All
+statistics can be merged, so the result does not depend on how the work is divided.
 """
 
 # %%
-# Four files as a data pipeline would leave them.
+# Four files as written by a data pipeline.
 import tempfile
 from pathlib import Path
 
@@ -37,7 +37,7 @@ with scale.open_engine("stream") as engine:
 print(f"ECE {before['ece'].value:.2%}; T = {fitted.calibrator.temperature_:.3f}")
 
 # %%
-# Calibrated files, and their metrics.
+# Write calibrated files and evaluate them.
 with scale.open_engine("stream") as engine:
     scale.apply(source, fitted.calibrator, folder / "calibrated", engine)
     after = scale.statistics(scale.Source.open(folder / "calibrated"), engine).compute()

@@ -1,13 +1,13 @@
 """
-From which confidence may it decide alone?
-==========================================
+At what confidence may it decide alone?
+=======================================
 
 A model that is right 95 % of the time can be right 99 % of the time on the samples it is sure of.
-`decisions.threshold` finds the confidence from which that holds, with a guarantee.
+`decisions.threshold` finds the confidence threshold for this, with a guarantee.
 """
 
 # %%
-# Calibrate on the first half of the validation set, choose on the second, look at the test set.
+# Calibrate on the first half of the validation set, choose on the second, check on the test set.
 import matplotlib.pyplot as plt
 import numpy as np
 

@@ -1,8 +1,8 @@
 """
-A random forest says zero
-=========================
+Random forests with zero probabilities
+======================================
 
-The probability that a forest gives is a share of votes, so it is often exactly 0. The log-loss of a
+The probability from a forest is a share of votes, so it is often exactly 0. The log-loss of a
 single such mistake is infinite, and temperature scaling cannot fix it: 0 to any power is 0. A
 floor under the probabilities can, and every calibrator learns one from data with zeros.
 """
@@ -27,9 +27,9 @@ print(f"error {metrics.error(y_test, probs):.1%}, ECE {metrics.ece(y_test, probs
 
 # %%
 # Forests are *under*-confident: averaging trees pulls every probability away from 1. The loss after
-# calibration depends on the floor: with a tiny one a single wrong zero costs so much that the
-# temperature must rise for all samples. For the dashed lines the calibrators got the zeros as they
-# are (logits of −∞) and chose the floor themselves.
+# calibration depends on the floor: with a tiny one, a single wrong zero costs so much that the
+# temperature rises for all samples. For the dashed lines, the calibrators received the zeros
+# unchanged (logits of −∞) and learnt the floor.
 val = Predictions(probs=forest.predict_proba(X_val), labels=y_val)
 test = Predictions(probs=probs, labels=y_test)
 

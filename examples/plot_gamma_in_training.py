@@ -2,8 +2,8 @@
 γ in training
 =============
 
-Focal loss with a larger γ cares less about samples that are already right, so the network stays
-less sure of itself. Too much of it, and the network is *under*-confident.
+A larger γ in the focal loss gives less weight to samples that are already right, so the network
+stays less confident. If γ is too large, the network is *under*-confident.
 """
 
 # %%

@@ -3,12 +3,12 @@ Rare positives and unequal costs
 ================================
 
 One transaction in fifty is a fraud. Missing it costs 20, checking a good one costs 1, and asking an
-expert costs 0.5. With calibrated probabilities the best decision is a matter of arithmetic; with
-over-confident ones the arithmetic is wrong.
+expert costs 0.5. With calibrated probabilities, the best decision follows by arithmetic; with
+over-confident ones, the arithmetic is wrong.
 """
 
 # %%
-# A classifier of an imbalanced problem, trained on resampled data: its probabilities are too high.
+# A classifier for an imbalanced problem, trained on resampled data: its probabilities are too high.
 import matplotlib.pyplot as plt
 import numpy as np
 
@@ -30,7 +30,7 @@ cal = calibrators.make("platt").fit(s_val, y_val)
 raw, calibrated = 1 / (1 + np.exp(-s_test)), cal.predict_proba(s_test)[:, 1]
 
 # %%
-# The cost that the probabilities promise, and the cost that was paid.
+# The expected cost according to the probabilities, and the actual cost.
 COSTS = [[0, 1], [20, 0]]
 results = {}
 for name, p in {"raw": raw, "calibrated": calibrated}.items():

@@ -2,12 +2,12 @@
 Is it still right?
 ==================
 
-A model in production is looked at every week. A test at the 5 % level, repeated fifty times, raises
-false alarms again and again; the tests of a `Monitor` are valid however often one looks.
+A model in production is checked every week. A test at the 5 % level, repeated fifty times, raises
+repeated false alarms; the tests of a `Monitor` are valid however often one checks.
 """
 
 # %%
-# A calibrated model; from week 20 on the world changes and its confidence is no longer earned.
+# A calibrated model; from week 20 on, the data change and the model is over-confident.
 import matplotlib.pyplot as plt
 import numpy as np
 
@@ -31,7 +31,7 @@ for number in range(1, 31):
 print(monitor.verdict)
 
 # %%
-# Accuracy as measured, and as the model itself expected it to be: the second needs no labels.
+# Accuracy as measured, and as expected by the model, which needs no labels.
 x = np.arange(1, len(monitor.results) + 1)
 measured = [r.accuracy for r in monitor.results]
 expected = [r.expected_accuracy for r in monitor.results]
@@ -48,5 +48,5 @@ bottom.set(xlabel="week", ylabel="p-value, valid at any time")
 bottom.legend(frameon=False)
 
 # %%
-# Its state is a small file, so that next week's job can go on from here.
+# The state is a small file, so next week's job can continue from it.
 print(f"{len(monitor.to_json()) / 1000:.0f} kB after {len(monitor.results)} weeks")

@@ -2,8 +2,8 @@
 Several labels per sample
 =========================
 
-A picture can show people *and* text. Each label is a binary problem with a probability of its own,
-so each gets a map of its own.
+A picture can show people *and* text. Each label is a binary problem with its own probability, so
+each gets its own map.
 """
 
 # %%

@@ -2,8 +2,8 @@
 To ONNX and back
 ================
 
-A calibrator is a small JSON file. It also becomes an ONNX graph that any runtime applies, with
-logits in and probabilities out, and the three agree.
+A calibrator is a small JSON file. It can also be exported as an ONNX graph that maps
+logits to probabilities in any runtime, and the results agree.
 """
 
 # %%
@@ -24,14 +24,14 @@ logits = (2 * truth).astype(np.float32)
 cal = calibrators.make("focal-temperature").fit(logits, labels)
 
 # %%
-# The file, as a person reads it.
+# The human-readable file.
 folder = Path(tempfile.mkdtemp())
 cal.save(folder / "cal.json")
 record = json.loads((folder / "cal.json").read_text())
 print(json.dumps({k: record[k] for k in list(record)[:6]}, indent=2)[:600])
 
 # %%
-# The graph, as a runtime runs it.
+# The graph, run by a runtime.
 cal.to_onnx(folder / "cal.onnx")
 session = onnxruntime.InferenceSession(folder / "cal.onnx")
 (from_onnx,) = session.run(None, {session.get_inputs()[0].name: logits})

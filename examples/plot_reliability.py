@@ -3,12 +3,12 @@ Reliability before and after
 ============================
 
 A real ResNet-18, trained on CIFAR-10 with cross-entropy, is over-confident: of the predictions
-that it makes with 90 % confidence, far fewer than 90 % are right. One number, the temperature,
-mends most of it. The predictions come with the package.
+made with 90 % confidence, far fewer than 90 % are right. One parameter, the temperature, corrects
+most of this. The predictions come with the package.
 """
 
 # %%
-# Measure first. Every metric has an interval, and a test says whether chance explains the gap.
+# Measure first. Every metric has an interval, and a test shows whether chance explains the gap.
 import matplotlib.pyplot as plt
 
 from focalcal import calibrators, metrics
@@ -21,7 +21,7 @@ found = metrics.evaluate(test.labels, before, resamples=200)
 print(f"ECE {found['ece'].value:.2%}, p = {found.test.p_value:.3f}")
 
 # %%
-# Fit on the validation set, look at the test set.
+# Fit on the validation set, check on the test set.
 temperature = calibrators.make("temperature").fit(val.logits, val.labels)
 structured = calibrators.make("structured-vector").fit(val.logits, val.labels)
 print(f"T = {temperature.temperature_:.2f}")

@@ -2,12 +2,12 @@
 Semantic segmentation
 =====================
 
-A segmentation network gives a distribution per pixel. Pixels become samples, pixels without a label
-are left out, and statistics are collected image by image, so that no set is too large.
+A segmentation network predicts a distribution per pixel. Pixels become samples, unlabelled pixels
+are skipped, and statistics are collected image by image, so data sets may be of any size.
 """
 
 # %%
-# Over-confident logits (N, C, H, W) and masks with a border that nobody labelled.
+# Over-confident logits (N, C, H, W) and masks with an unlabelled border.
 import matplotlib.pyplot as plt
 import torch
 

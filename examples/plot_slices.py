@@ -1,9 +1,9 @@
 """
-For whom is it not calibrated?
-==============================
+Which groups are miscalibrated?
+===============================
 
 Calibrated on average can mean over-confident for one group and under-confident for another.
-`evaluate_by` looks at every slice, with tests that are corrected for how many there are.
+`evaluate_by` tests every slice and corrects for their number.
 """
 
 # %%
@@ -29,7 +29,7 @@ for s in found.slices:
 print(f"worst: {found.worst.name}")
 
 # %%
-# Confidence minus accuracy with intervals that hold for all slices together.
+# Confidence minus accuracy, with intervals that hold simultaneously for all slices.
 fig, ax = plt.subplots(figsize=(6, 3.5), layout="constrained")
 gaps = [s.metrics["confidence_gap"] for s in found.slices]
 y = np.arange(len(gaps))

@@ -2,8 +2,9 @@
 A text classifier
 =================
 
-A naive Bayes classifier of short texts is known for its confidence: it treats words as independent
-evidence, so long messages end at 0 or 1. Calibrating it takes its log-probabilities as logits.
+A naive Bayes classifier of short texts is known to be over-confident: it treats words as
+independent evidence, so long messages end at 0 or 1. Its log-probabilities serve as logits for
+calibration.
 """
 
 # %%
@@ -37,7 +38,7 @@ test_texts, y_test = messages(3000)
 model = make_pipeline(CountVectorizer(), MultinomialNB()).fit(texts, y)
 
 # %%
-# Its log-probabilities are exact logits; nothing is guessed.
+# Its log-probabilities are exact logits.
 z_val, z_test = model.predict_log_proba(val_texts), model.predict_log_proba(test_texts)
 cal = calibrators.make("temperature").fit(z_val, y_val)
 print(f"T = {cal.temperature_:.2f}: every word was counted about four times")

@@ -2,8 +2,8 @@
 A thousand classes
 ==================
 
-With as many classes as ImageNet, methods with a number per class need far more data than the single
-temperature, and class-wise errors rest on a handful of samples per class.
+With as many classes as ImageNet, methods with a parameter per class need far more data than a
+single temperature, and class-wise errors are based on a handful of samples per class.
 """
 
 # %%

@@ -3,12 +3,12 @@ What ECE does and does not tell
 ===============================
 
 A calibrated model has an ECE above zero on any finite sample, and a useless one can have an ECE of
-zero. Three pictures.
+zero. This example shows why.
 """
 
 # %%
-# **The noise floor.** A model that is calibrated by construction, measured on samples of growing
-# size: its ECE falls with the size of the sample and is never 0.
+# **The noise floor.** A model that is calibrated by construction, measured on samples of increasing
+# size: its ECE falls with the sample size and is never 0.
 import matplotlib.pyplot as plt
 import numpy as np
 
@@ -49,8 +49,8 @@ ax.set(xlabel="number of bins", ylabel="ECE", ylim=(0, None))
 ax.legend(frameon=False)
 
 # %%
-# **Knowing nothing.** Predicting the class frequencies is calibrated and useless. The log-loss sees
-# both calibration and knowledge.
+# **Knowing nothing.** Predicting the class frequencies is calibrated and useless. The log-loss
+# measures both calibration and knowledge.
 frequencies = np.tile(np.bincount(y, minlength=5) / len(y), (len(y), 1))
 for name, probs in {"frequencies": frequencies, "over-confident": sharp, "calibrated": p}.items():
     print(f"{name:15} ECE {metrics.ece(y, probs):6.2%}  log-loss {metrics.nll(y, probs):.3f}")

@@ -2,7 +2,7 @@
 Segmentation, image by image
 ============================
 
-Per-pixel calibration with an ignored label, image by image.
+Per-pixel calibration with an ignored label, one image at a time.
 
 ::
 
@@ -24,7 +24,7 @@ VOID = 255
 
 
 def batches(count: int, seed: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Over-confident logits (4, 5, 32, 32) and masks (4, 32, 32) with a border without label."""
+    """Over-confident logits (4, 5, 32, 32) and masks (4, 32, 32) with an unlabelled border."""
     generator = torch.Generator().manual_seed(seed)
     for _ in range(count):
         z = 1.5 * torch.randn(4, 5, 32, 32, generator=generator)

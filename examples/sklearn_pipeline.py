@@ -2,14 +2,14 @@
 A scikit-learn pipeline
 =======================
 
-A calibrated classifier inside a Pipeline, beside CalibratedClassifierCV.
+A calibrated classifier in a Pipeline, compared with CalibratedClassifierCV.
 
 ::
 
     python examples/sklearn_pipeline.py
 
-`CalibratedClassifier(estimator, calibrator, cv=5)` fits one estimator to all samples and one map
-to out-of-fold logits; scikit-learn's `CalibratedClassifierCV` with its default `ensemble` keeps
+`CalibratedClassifier(estimator, calibrator, cv=5)` fits one estimator on all samples and one map
+on out-of-fold logits; scikit-learn's `CalibratedClassifierCV` with its default `ensemble` keeps
 five of each.
 """
 
@@ -27,7 +27,7 @@ from focalcal.metrics import ece, nll
 
 
 def main() -> dict[str, tuple[float, float]]:
-    """(ECE, NLL) on held-out digits by name of the classifier."""
+    """(ECE, NLL) on held-out digits, by classifier name."""
     X, y = load_digits(return_X_y=True)
     X_train, X_test, y_train, y_test = train_test_split(X, y, random_state=0)
     forest = RandomForestClassifier(50, random_state=0)

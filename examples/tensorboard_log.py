@@ -2,7 +2,7 @@
 TensorBoard
 ===========
 
-Calibration of a model at each step, with its reliability diagram.
+Log a model's calibration and reliability diagram at each step.
 
 ::
 
@@ -22,7 +22,7 @@ from focalcal.metrics import evaluate
 
 
 def main(folder: Path) -> Path:
-    """The folder of the log: three steps of a model that grows over-confident."""
+    """The log folder: three steps of a model that becomes over-confident."""
     rng = np.random.default_rng(0)
     logits = 2 * rng.normal(size=(1000, 4))
     labels = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)

@@ -2,7 +2,7 @@
 torchmetrics
 ============
 
-Calibration in a MetricCollection, batch by batch.
+Calibration metrics in a MetricCollection, batch by batch.
 
 ::
 

@@ -220,12 +220,10 @@ def _methods(wanted: Sequence[str] | None, n_classes: int) -> tuple[str, ...]:
 def _choose(
     methods: Sequence[str], logits: Any, labels: Any, folds: int
 ) -> tuple[str, dict[str, float]]:
-    """The first method whose cross-validated NLL is within one standard error of the best.
+    """The method of the lowest cross-validated NLL, and the NLL of each candidate.
 
-    Methods are given from simple to complex; with it comes the NLL of each candidate. Binning,
-    which is not made for low NLL, is a candidate only where there is nothing else.
-
-    Breiman et al. 1984, Sec. 3.4.3.
+    The first, doing nothing, is kept where it is within one standard error of that. Binning, which
+    is not made for low NLL, is a candidate only where there is nothing else.
     """
     names = [m for m in methods if m not in ("histogram", "bbq")]
     names = names if len(names) > 1 else list(methods)
@@ -234,9 +232,9 @@ def _choose(
     held = held_out([calibrators.make(name) for name in names], data, folds)
     losses, sizes = held.losses, held.sizes
     means = {name: float(mean_and_error(loss, sizes)[0]) for name, loss in zip(names, losses)}
-    best = losses[int(np.argmin(list(means.values())))]
-    gaps = zip(names, [mean_and_error(loss - best, sizes) for loss in losses])
-    return next(name for name, (excess, error) in gaps if excess <= error), means
+    best = int(np.argmin(list(means.values())))
+    excess, error = mean_and_error(losses[0] - losses[best], sizes)
+    return names[0 if excess <= error else best], means
 
 
 def _view(result: MethodResult, labels: np.ndarray, probs: np.ndarray) -> View:

@@ -25,8 +25,8 @@ def top_label(p, y, tolerance, confidence, correct):
     fine = True
     n, k = p.shape
     for i in range(n):
-        at, best, least, total = 0, p[i, 0], p[i, 0], 0.0
-        for j in range(k):
+        at, best, least, total = 0, p[i, 0], p[i, 0], p[i, 0]
+        for j in range(1, k):
             v = p[i, j]
             total += v
             least = min(least, v)

@@ -94,6 +94,25 @@ def test_without_validation_nothing_is_saved(tmp_path, loader):
     assert not hasattr(callback, "calibrator_")
 
 
+def test_every_process_asks_for_the_log_folder(tmp_path):
+    """`Trainer.log_dir` broadcasts: asked by the first process alone, the run would hang."""
+    asked = []
+
+    class SecondProcess:
+        is_global_zero = False
+        default_root_dir = tmp_path
+
+        @property
+        def log_dir(self):
+            asked.append(True)
+
+    callback = CalibrationCallback(3)
+    callback._last = torch.randn(60, 3), torch.arange(60) % 3
+    callback.on_fit_end(SecondProcess(), None)
+    assert asked
+    assert not any(tmp_path.iterdir())
+
+
 def test_outputs_without_logits_are_refused():
     with pytest.raises(InputError, match="validation_step to return a dict with 'logits'"):
         logits_and_labels(torch.zeros(3), None)

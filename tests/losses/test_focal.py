@@ -14,6 +14,7 @@ from focalcal.losses import (
     SampleDependentFocalLoss,
     ScheduledFocalLoss,
     focal_loss,
+    make_loss,
 )
 from focalcal.losses._pointwise import gamma_at
 from focalcal.maps import gradient_factor
@@ -337,6 +338,12 @@ def test_bad_input_is_named(change, message) -> None:
     arguments = {"logits": logits, "target": labels, "gamma": 2.0, **change}
     with pytest.raises(InputError, match=message):
         focal_loss(**arguments)
+
+
+@pytest.mark.parametrize("name", ["ce", "ls-0.1", "flsd-53", "fls-531"])
+def test_a_loss_that_sets_gamma_takes_no_other(name) -> None:
+    with pytest.raises(TypeError, match="gamma"):
+        make_loss(name, gamma=1.0)
 
 
 @pytest.mark.parametrize("steps", [(), ((0.5, 1),), ((0.5, 1), (0.2, 2), (1, 3)), ((0, 1), (1, 2))])

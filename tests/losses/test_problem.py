@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch.autograd import forward_ad
 from torch.nn import functional as F
 
 from focalcal.errors import InputError
@@ -103,6 +104,18 @@ def test_torch_func_agrees_with_autograd(name) -> None:
     torch.testing.assert_close(torch.func.grad(loss)(z, labels), expected)
     per_row = torch.func.vmap(torch.func.grad(loss))(z[:, None], labels[:, None])
     torch.testing.assert_close(per_row[:, 0], expected)
+
+
+@pytest.mark.parametrize("name", ALL)
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")
+def test_forward_mode_agrees_with_reverse_mode(name) -> None:
+    logits, labels = case(n=4, n_classes=3)
+    tangent = case(n=4, n_classes=3, seed=1)[0].detach()
+    loss = build(name)
+    expected = (gradient(loss(logits, labels), logits) * tangent).sum()
+    with forward_ad.dual_level():
+        value = loss(forward_ad.make_dual(logits.detach(), tangent), labels)
+        torch.testing.assert_close(forward_ad.unpack_dual(value).tangent, expected)
 
 
 @pytest.mark.parametrize("name", ["ce", "fl-2", "fla-53", "brier", "dual-focal", "mmce"])

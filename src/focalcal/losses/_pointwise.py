@@ -72,8 +72,12 @@ class _FocalValue(torch.autograd.Function):
 
 
 def is_transformed() -> bool:
-    """Whether torch.compile or torch.func is tracing: only differentiable operations, no values."""
-    return torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
+    """Whether torch.compile, torch.func or forward-mode AD needs plain operations and no values."""
+    return (
+        torch.compiler.is_compiling()
+        or torch._C._are_functorch_transforms_active()
+        or torch.autograd.forward_ad._current_level >= 0
+    )
 
 
 def wants_plain_backward(grad: Tensor) -> bool:

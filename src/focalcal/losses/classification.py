@@ -55,12 +55,12 @@ class DualFocalLoss(Loss):
 
     def values(self, problem: Problem) -> Tensor:
         log_q = F.log_softmax(problem.logits, 1)
-        log_p = log_q.gather(1, problem.safe_labels().unsqueeze(1))
-        below = log_q.masked_fill(log_q >= log_p, -torch.inf).amax(1)
-        ce = -log_p.squeeze(1)
+        # 0 where ignored, so that no gradient of an ignored row is 0·∞.
+        ce = F.nll_loss(log_q, problem.labels, ignore_index=problem.ignore_index, reduction="none")
+        below = log_q.masked_fill(log_q >= -ce.unsqueeze(1), -torch.inf).amax(1)
         # At 0 the power's derivative diverges for γ < 1 while its product with ce vanishes.
         margin = (below.exp() - torch.expm1(-ce)).clamp(min=torch.finfo(ce.dtype).eps)
-        return problem.per_sample(margin**self.gamma * ce)
+        return problem.weighted(margin**self.gamma * ce)
 
 
 class ProperFocalLoss(Loss):

@@ -127,7 +127,7 @@ class SampleDependentFocalLoss(FocalLoss):
     """
 
     def __init__(self, steps: Sequence[tuple[float, float]] = STEPS_53, **settings: Any) -> None:
-        super().__init__(**settings)
+        super().__init__(0.0, **settings)
         self.gamma = self.steps = check_steps(steps, "steps")
 
 

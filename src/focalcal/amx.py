@@ -1,8 +1,8 @@
-"""AMX that a CPU announces but a virtual machine does not permit.
+"""CPUs that report AMX inside a virtual machine that forbids it.
 
-On such machines (Intel Sapphire Rapids or newer under Firecracker, for example) oneDNN, and with
-it torch in bfloat16 on the CPU, dies with SIGILL. A child process tests it; if it crashes, oneDNN
-is limited to the instruction sets below AMX.
+There (for example Intel Sapphire Rapids or newer under Firecracker) oneDNN, and with it torch in
+bfloat16, crashes with SIGILL. A child process tries it; if it crashes, oneDNN is limited to the
+instruction sets below AMX.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ PROBE = (
 
 
 def cap_if_forbidden() -> str:
-    """Set `ONEDNN_MAX_CPU_ISA` for this process and its children where AMX would kill them.
+    """Set `ONEDNN_MAX_CPU_ISA` for this process and its children if AMX would crash them.
 
     Call it before the first operation in torch: oneDNN reads the variable once. A value that the
-    user has set is kept. Returns a sentence for `focalcal doctor`.
+    user has set is kept. Returns the finding for `focalcal doctor`.
     """
     if VARIABLE in os.environ:
         return f"capped by {VARIABLE}={os.environ[VARIABLE]}"
-    if not _announced():
+    if not CPUINFO.is_file() or "amx_tile" not in CPUINFO.read_text():
         return "not announced by the CPU"
     if importlib.util.find_spec("torch") is None:
         return "announced; torch, which would use it, is not installed"
@@ -40,16 +40,9 @@ def cap_if_forbidden() -> str:
     return f"announced but not permitted; {VARIABLE}={CAP} is set"
 
 
-def _announced() -> bool:
-    try:
-        return "amx_tile" in CPUINFO.read_text()
-    except OSError:
-        return False
-
-
 @functools.cache
 def _works() -> bool:
-    """Whether a small bfloat16 product survives in a process of its own."""
+    """Whether a child process computes a small bfloat16 product without crashing."""
     child = [sys.executable, "-c", PROBE]
     try:
         done = subprocess.run(child, capture_output=True, timeout=120, check=False)

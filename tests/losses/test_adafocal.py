@@ -91,6 +91,15 @@ def test_ties_share_a_bin_and_empty_bins_keep_their_gamma() -> None:
     assert loss(logits, torch.ones(8, dtype=torch.long)).isfinite()
 
 
+def test_a_module_in_half_precision_can_be_updated() -> None:
+    logits, labels = validation()
+    half, full = AdaFocalLoss(5).bfloat16(), AdaFocalLoss(5)
+    for loss in (half, full):
+        loss.update(logits, labels)
+    torch.testing.assert_close(half.gammas.float(), full.gammas, rtol=1e-2, atol=0)
+    assert half(logits, labels).isfinite()
+
+
 def test_state_dict_carries_bins_and_gammas() -> None:
     loss, fresh = AdaFocalLoss(), AdaFocalLoss()
     loss.update(*validation())

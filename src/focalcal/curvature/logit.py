@@ -40,12 +40,10 @@ def focal_logit_hessian(logits: Tensor, target: Tensor, gamma: float) -> Tensor:
     y = F.one_hot(target, logits.shape[1]).bool()
     # 1 − p as the sum of the others: exact when p is within rounding of 1.
     rest = q.masked_fill(y, 0.0).sum(1)
-    log_p = log_q[y]
-    p = log_p.exp()
     safe = torch.where(rest > 0, rest, 1.0)
-    # −ln p from whichever of the two is exact: log1p near p = 1, the log-softmax elsewhere.
-    minus_log_p = torch.where(rest < 0.5, -torch.log1p(-rest.clamp_max(0.5)), -log_p)
-    r = torch.where(rest > 0, p * minus_log_p / safe, 1.0)
+    log_p = log_q[y].clamp_max(-1e-300)  # not 0, where r is 0/0 with limit 1
+    p = log_p.exp()
+    r = p * log_p / torch.expm1(log_p)
     # Both matrices vanish with 1 − p; it is divided out first so that nothing overflows at p → 1.
     u = torch.where(y, -1.0, q / safe[:, None])
     # diag q − qqᵀ has rows that sum to 0: q(1 − q) as the sum of the others is exact likewise.

@@ -131,18 +131,13 @@ class Problem:
         """Labels with the ignored ones replaced by 0, so that they can index."""
         return self.labels.masked_fill(self.ignored, 0)
 
-    def by_class(self, values: Tensor) -> Tensor:
-        """One value per class (C,), shaped to combine with (N, C, d1..dk)."""
-        return values.reshape(-1, *[1] * (self.given.ndim - 2))
-
     def distribution(self) -> Tensor:
         """The target probabilities u (N, C, d1..dk), smoothed; ignored rows hold some class."""
         if self.soft is not None:
             return self.soft
-        # Not F.one_hot, which looks at its input's values and so fails under vmap.
-        classes = self.by_class(torch.arange(self.n_classes, device=self.given.device))
-        onehot = (self.safe_labels().unsqueeze(1) == classes).to(self.precision)
-        return smoothed(onehot, self.smoothing)
+        # Not F.one_hot, which reads its input's values and so fails under vmap.
+        onehot = torch.zeros_like(self.given, dtype=self.precision)
+        return smoothed(onehot.scatter(1, self.safe_labels().unsqueeze(1), 1.0), self.smoothing)
 
     def row_weights(self) -> Tensor | None:
         """Weight of each sample, w_y or Σ_k u_k w_k, 0 where ignored; None if all weigh 1."""
@@ -166,7 +161,9 @@ class Problem:
 
     def expected(self, terms: Tensor) -> Tensor:
         """Σ_k u_k w_k terms_k per sample, 0 where ignored; terms has the shape of the logits."""
-        scaled = terms if self.weight is None else terms * self.by_class(self.weight)
+        scaled = terms
+        if self.weight is not None:
+            scaled = terms * self.weight.view(-1, *[1] * (terms.ndim - 2))
         if self.soft is not None:
             return (scaled * self.soft).sum(1)
         value = scaled.gather(1, self.safe_labels().unsqueeze(1)).squeeze(1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -43,9 +43,9 @@ class AdaFocalLoss(Loss):
     Ghosh et al. 2022, Algorithm 1.
     """
 
-    shown: ClassVar[tuple[str, ...]] = ("bins",)
-    needs_validation: ClassVar[bool] = True
-    integer_only: ClassVar[bool] = True
+    shown = ("bins",)
+    needs_validation = True
+    integer_only = True
 
     def __init__(self, bins: int = 15, start: float = 1.0, **settings: Any) -> None:
         super().__init__(**settings)
@@ -80,7 +80,7 @@ class AdaFocalLoss(Loss):
             raise InputError("expected at least one validation sample, got none")
         edges = equal_mass_edges(samples[:, 0], len(self.gammas))
         gap = bin_samples(samples[:, 0], samples[:, 1], edges).gap
-        gammas = self.gammas.cpu().numpy().astype(np.float64)
+        gammas = self.gammas.double().cpu().numpy()
         gammas[: len(gap)] = next_gammas(gammas[: len(gap)], gap)
         inner = np.full(len(self.edges), np.inf)
         inner[: len(edges) - 2] = edges[1:-1]

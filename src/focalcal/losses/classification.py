@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -46,8 +46,8 @@ class DualFocalLoss(Loss):
     Tao et al. 2023, Eq. 6.
     """
 
-    shown: ClassVar[tuple[str, ...]] = ("gamma",)
-    integer_only: ClassVar[bool] = True
+    shown = ("gamma",)
+    integer_only = True
 
     def __init__(self, gamma: float = 5.0, **settings: Any) -> None:
         super().__init__(**settings)
@@ -79,7 +79,7 @@ class ProperFocalLoss(Loss):
     Komisarenko and Kull, ECAI 2024, Props. 2 and 4.
     """
 
-    shown: ClassVar[tuple[str, ...]] = ("gamma",)
+    shown = ("gamma",)
 
     def __init__(self, gamma: float, **settings: Any) -> None:
         super().__init__(**settings)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -31,8 +30,8 @@ class CurvatureRegularizedLoss(Loss):
     Kimura and Naganuma 2024, "Geometric Insights into Focal Loss", Eq. 33.
     """
 
-    shown: ClassVar[tuple[str, ...]] = ("tau", "probes")
-    needs_parameters: ClassVar[bool] = True
+    shown = ("tau", "probes")
+    needs_parameters = True
 
     def __init__(
         self,

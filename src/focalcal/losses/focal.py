@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -92,7 +92,7 @@ class FocalLoss(Loss):
         torch.Size([])
     """
 
-    shown: ClassVar[tuple[str, ...]] = ("gamma",)
+    shown = ("gamma",)
 
     def __init__(self, gamma: float = DEFAULT_GAMMA, **settings: Any) -> None:
         super().__init__(**settings)
@@ -218,7 +218,7 @@ def sigmoid_focal_loss(
 class SigmoidFocalLoss(Loss):
     """The module of `sigmoid_focal_loss`; no class weights, smoothing or ignored labels."""
 
-    shown: ClassVar[tuple[str, ...]] = ("gamma", "alpha")
+    shown = ("gamma", "alpha")
 
     def __init__(
         self, gamma: float = DEFAULT_GAMMA, alpha: float | None = None, *, reduction: str = "mean"

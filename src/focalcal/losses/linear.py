@@ -8,7 +8,7 @@ nothing is computed twice, and no more than one chunk of logits exists at a time
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -131,7 +131,7 @@ class LinearFocalLoss(Loss):
         torch.Size([])
     """
 
-    shown: ClassVar[tuple[str, ...]] = ("gamma", "accumulate")
+    shown = ("gamma", "accumulate")
 
     def __init__(
         self,

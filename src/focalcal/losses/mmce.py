@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -36,9 +36,9 @@ class MMCELoss(Loss):
     Kumar et al. 2018, Eq. 6.
     """
 
-    shown: ClassVar[tuple[str, ...]] = ("strength", "bandwidth", "normalization", "sync")
-    integer_only: ClassVar[bool] = True
-    reductions: ClassVar[tuple[str, ...]] = ("mean", "sum")
+    shown = ("strength", "bandwidth", "normalization", "sync")
+    integer_only = True
+    reductions = ("mean", "sum")
 
     def __init__(
         self,

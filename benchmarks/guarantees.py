@@ -210,7 +210,7 @@ def history(rng, n, weeks, change=None, kind=""):
     """The week in which each test first has p ≤ 5 %, and in which any test raises an alarm."""
     z, y = draw(rng, 10 * n)
     monitor = Monitor(y, softmax(z))
-    tests = {name: EProcess.start(len(e.logs)) for name, e in monitor.tests.items()}
+    tests = {name: EProcess() for name in monitor.tests}
     past, first, edges = monitor.labelled, {}, monitor.edges
     naive = False
     for week in range(1, weeks + 1):

@@ -7,7 +7,7 @@ sample is counted exactly once. All sums are float64.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -33,6 +33,11 @@ class Bins:
     counts: np.ndarray
     confidence_sums: np.ndarray
     correct_sums: np.ndarray
+
+    @classmethod
+    def empty(cls, edges: np.ndarray, *rows: int) -> Self:
+        """Bins without samples; rows: leading axes of the sums."""
+        return cls(edges, *np.zeros((3, *rows, len(edges) - 1)))
 
     def __len__(self) -> int:
         return self.counts.shape[-1]

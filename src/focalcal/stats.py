@@ -85,8 +85,8 @@ class CalibrationStats:
             columns = 2 if self.kind == "binary" else self.n_classes
             edges = _bins.equal_width_edges(self.bins)
             self.sums = {name: np.zeros(2) for name in SUMS}
-            self.top, self.classes = _empty(edges, ()), _empty(edges, (columns,))
-            self.fine = _empty(fine_edges(), ())
+            self.top, self.classes = Bins.empty(edges), Bins.empty(edges, columns)
+            self.fine = Bins.empty(fine_edges())
 
     def update(
         self, y_true: Any, y_prob: Any = None, sample_weight: Any = None, **given: Any
@@ -246,7 +246,3 @@ def check_threshold(threshold: float) -> float:
     if not 0 <= threshold <= 1:
         raise InputError(f"expected a threshold in [0, 1], got {threshold}")
     return threshold
-
-
-def _empty(edges: np.ndarray, shape: tuple[int, ...]) -> Bins:
-    return Bins(edges, *(np.zeros((*shape, len(edges) - 1)) for _ in PARTS))

@@ -65,7 +65,7 @@ def test_ratios_add_up_over_parts_of_a_batch(rng):
 def test_the_mixture_is_the_sum_over_starts(rng):
     """The recursion against the double sum of the module's formula."""
     logs = rng.normal(size=(6, 4))
-    process = EProcess.start(4)
+    process = EProcess()
     for row in logs:
         process = process.update(row)
     direct = sum(
@@ -81,12 +81,12 @@ def test_the_mixture_is_the_sum_over_starts(rng):
 
 
 def test_evidence_is_never_taken_back():
-    strong = EProcess.start(1).update(np.array([9.0]))
+    strong = EProcess().update(np.array([9.0]))
     assert strong.update(np.array([-50.0])).p_value == strong.p_value < 0.01
 
 
 def test_extreme_evidence_stays_finite():
-    process = EProcess.start(2).update(np.array([-1e6, -1e6]))
+    process = EProcess().update(np.array([-1e6, -1e6]))
     assert process.p_value == 1
     assert math.isfinite(process.update(np.array([2e6, 0.0])).largest)
 
@@ -130,7 +130,7 @@ def test_looking_every_week_keeps_the_level(test):
     function = {"accuracy": accuracy_ratios, "confidence": confidence_ratios}[test]
     alarms = 0
     for _ in range(200):
-        process = EProcess.start(3 * len(sequential.EFFECTS))
+        process = EProcess()
         c = rng.uniform(0, 1, (26, 150))
         tables = [bin_samples(x, rng.random(150) < x, EDGES) for x in c]
         past = tables[0]
@@ -142,10 +142,10 @@ def test_looking_every_week_keeps_the_level(test):
 
 
 def test_json_round_trip_and_damage():
-    process = EProcess.start(3).update(np.array([0.1, -2.0, 3.0]))
+    process = EProcess().update(np.array([0.1, -2.0, 3.0]))
     again = EProcess.from_dict(process.to_dict())
     assert again.p_value == process.p_value
     np.testing.assert_array_equal(again.logs, process.logs)
-    assert EProcess.from_dict(EProcess.start(2).to_dict()).p_value == 1
+    assert EProcess.from_dict(EProcess().to_dict()).p_value == 1
     with pytest.raises(FileFormatError, match="expected an e-process"):
         EProcess.from_dict({"logs": [1]})

@@ -62,7 +62,7 @@ def test_holm_against_its_definition():
         slicing.Slice(str(i), 100, {"x": None}, 0.1, 0.0, p)
         for i, p in enumerate([0.04, 0.001, 0.03, 0.5])
     ]
-    got = [s.p_value for s in holm([*slices, slicing.few("small", 3)])]
+    got = [s.p_value for s in holm([*slices, slicing.Slice("small", 3)])]
     assert got[:4] == pytest.approx([0.09, 0.004, 0.09, 0.5])
     assert math.isnan(got[4])
 

@@ -13,10 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from focalcal.metrics.intervals import Interval
 from focalcal.metrics.sample import Sample, of_samples
 from focalcal.stats import SUMS, CalibrationStats
-
-Interval = Callable[..., tuple[float, float]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

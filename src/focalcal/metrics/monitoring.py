@@ -24,15 +24,15 @@ from focalcal.bins import Bins, bin_samples, equal_mass_edges
 from focalcal.errors import FileFormatError, InputError
 from focalcal.metrics.proportion import proportion
 from focalcal.metrics.sequential import (
-    EFFECTS,
     MISCALIBRATED,
     EProcess,
     accuracy_ratios,
     confidence_ratios,
     miscalibration_ratios,
 )
-from focalcal.metrics.streaming import CalibrationStats
-from focalcal.metrics.summary import Estimate, calibration_test
+from focalcal.metrics.streaming import numbers
+from focalcal.metrics.summary import Estimate, calibration_test, plain
+from focalcal.stats import PARTS, CalibrationStats
 
 FORMAT, VERSION = "focalcal-monitor", 1
 BINS = 20
@@ -46,11 +46,6 @@ _FOUND = {
     "calibrated": "not calibrated",
     "reference": "accuracy at equal confidence has changed",
     "confidences": "confidences have drifted",
-}
-_ALTERNATIVES = {
-    "calibrated": len(MISCALIBRATED),
-    "reference": 3 * len(EFFECTS),
-    "confidences": 3 * len(EFFECTS),
 }
 
 
@@ -133,21 +128,18 @@ class Monitor:
             raise InputError("expected a reference with labels, got none")
         self.level, self.tolerance = float(level), float(tolerance)
         self.n_classes = probs.shape[1]
-        confidence = probs.max(axis=1)
-        inner = equal_mass_edges(confidence, BINS)[1:-1]
-        self.edges = np.unique(np.concatenate([[0.0], inner, [1.0]]).astype(np.float64))
+        confidence, correct = probs.max(axis=1), probs.argmax(axis=1) == labels
+        self.edges = equal_mass_edges(confidence, BINS)
         held = self.summarise(probs, labels)
         self.seen, self.labelled = held.seen, held.labelled
-        gaps = confidence - (probs.argmax(axis=1) == labels)
-        test = calibration_test(labels, probs, resamples=1000)
         self.reference = {
             "n": len(probs),
-            "accuracy": float(np.mean(probs.argmax(axis=1) == labels)),
-            "gap_variance": float(gaps.var() / len(gaps)),
-            "p_value": test.p_value,
+            "accuracy": float(correct.mean()),
+            "gap_variance": float((confidence - correct).var() / len(probs)),
+            "p_value": calibration_test(labels, probs, resamples=1000).p_value,
             "metrics": _values(held.stats),
         }
-        self.tests = {name: EProcess.start(a) for name, a in _ALTERNATIVES.items()}
+        self.tests = {name: EProcess() for name in TESTS}
         self.results: list[BatchResult] = []
 
     def summarise(self, y_prob: Any, y_true: Any = None) -> Batch:
@@ -159,19 +151,16 @@ class Monitor:
             )
         confidence = probs.max(axis=1)
         c = confidence.astype(np.float64)
-        seen = bin_samples(c, np.zeros(len(c), bool), self.edges)
         variance = float((c * (1 - c)).sum())
         if labels is None:
-            none = Bins(self.edges, *(np.zeros(len(seen)) for _ in range(3)))
+            seen = bin_samples(c, np.zeros(len(c), bool), self.edges)
+            none = Bins.empty(self.edges)
             return Batch(seen, none, variance, np.zeros(len(MISCALIBRATED)), None)
         correct = probs.argmax(axis=1) == labels
-        return Batch(
-            seen=seen,
-            labelled=bin_samples(c, correct, self.edges),
-            variance=variance,
-            ratios=miscalibration_ratios(confidence, correct, self.tolerance),
-            stats=CalibrationStats(self.n_classes).update(labels, probs),
-        )
+        seen = bin_samples(c, correct, self.edges)
+        ratios = miscalibration_ratios(confidence, correct, self.tolerance)
+        stats = CalibrationStats(self.n_classes).update(labels, probs)
+        return Batch(seen, seen, variance, ratios, stats)
 
     def update(self, name: str, y_prob: Any, y_true: Any = None) -> BatchResult:
         """Test a further batch: probabilities (N, K) and labels (N,) if known; or a `Batch`."""
@@ -247,8 +236,8 @@ class Monitor:
             "tolerance": self.tolerance,
             "n_classes": self.n_classes,
             "edges": self.edges.tolist(),
-            "seen": _sums(self.seen),
-            "labelled": _sums(self.labelled),
+            "seen": [getattr(self.seen, part).tolist() for part in PARTS],
+            "labelled": [getattr(self.labelled, part).tolist() for part in PARTS],
             "reference": self.reference,
             "tests": {name: e.to_dict() for name, e in self.tests.items()},
             "batches": [dataclasses.asdict(r) for r in self.results],
@@ -266,8 +255,9 @@ class Monitor:
             made.level, made.tolerance = float(state["level"]), float(state["tolerance"])
             made.n_classes, made.reference = int(state["n_classes"]), dict(state["reference"])
             made.edges = np.array(state["edges"], dtype=np.float64)
+            shape = (len(made.edges) - 1,)
             made.seen, made.labelled = (
-                Bins(made.edges, *(_vector(s, len(made.edges) - 1) for s in state[name]))
+                Bins(made.edges, *(numbers(sums, shape, name) for sums in state[name]))
                 for name in ("seen", "labelled")
             )
             made.tests = {name: EProcess.from_dict(state["tests"][name]) for name in TESTS}
@@ -281,24 +271,10 @@ class Monitor:
 
 def _values(stats: CalibrationStats | None) -> dict[str, float | None]:
     """Values of the metrics, None where one is undefined or infinite."""
-    if stats is None:
-        return {}
-    found = {name: float(m.value) for name, m in stats.compute().metrics.items()}
-    return {name: v if math.isfinite(v) else None for name, v in found.items()}
+    return {} if stats is None else plain({k: m.value for k, m in stats.compute().metrics.items()})
 
 
 def _result(record: dict[str, Any]) -> BatchResult:
     given = {name: record[name] for name in ("accuracy", "expected_accuracy")}
     estimates = {name: None if e is None else Estimate(**e) for name, e in given.items()}
     return BatchResult(**record | estimates | {"alarms": tuple(record["alarms"])})
-
-
-def _sums(b: Bins) -> list[list[float]]:
-    return [b.counts.tolist(), b.confidence_sums.tolist(), b.correct_sums.tolist()]
-
-
-def _vector(values: Any, n: int) -> np.ndarray:
-    made = np.array(values, dtype=np.float64)
-    if made.shape != (n,) or not (np.isfinite(made) & (made >= 0)).all():
-        raise FileFormatError(f"expected {n} numbers that are not negative")
-    return made

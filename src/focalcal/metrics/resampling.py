@@ -99,7 +99,7 @@ def _draws(
             progress(done / resamples)
         return values
 
-    parts = zip(*map_blocks(chunk, resamples, rows_per_chunk(samples[0][0].n)))
+    parts = zip(*map_blocks(chunk, resamples, max(_CHUNK // samples[0][0].n, 1)))
     return [{name: np.concatenate([v[name] for v in each]) for name in names} for each in parts]
 
 
@@ -143,17 +143,13 @@ def consistency_values(sample: Sample, resamples: int, seed: int) -> np.ndarray:
             hits += (weights - whole) * confidence
         return np.abs(mass - np.add.reduceat(hits, starts, axis=1)).sum(axis=1) / sample.total
 
-    return np.concatenate(map_blocks(chunk, resamples, rows_per_chunk(sample.n)))
+    return np.concatenate(map_blocks(chunk, resamples, max(_CHUNK // sample.n, 1)))
 
 
 def p_value(null: np.ndarray, value: float) -> float:
     """The share of draws at least as large as the value, which is counted among them."""
     # A draw equal to the data but for rounding counts as equal.
     return float((1 + np.count_nonzero(null >= value * (1 - 1e-12))) / (len(null) + 1))
-
-
-def rows_per_chunk(n: int) -> int:
-    return max(_CHUNK // n, 1)
 
 
 def check_resamples(resamples: int) -> int:

@@ -178,11 +178,7 @@ def risk_coverage(sample: Sample) -> RiskCoverage:
 
 
 def _harmonic(x: np.ndarray) -> np.ndarray:
-    """H(x) = Σ_{j≤x} 1/j for whole x, ψ(x+1) + γ in between, where weights are not whole."""
-    whole = x.astype(np.int64)
-    if (whole == x).all() and x.max() < 1e8:
-        table = np.concatenate([[0.0], np.cumsum(1.0 / np.arange(1, whole.max() + 1))])
-        return table[whole]
+    """H(x) = Σ_{j≤x} 1/j = ψ(x+1) + γ, which also serves weights that are not whole."""
     from scipy.special import digamma
 
     return digamma(x + 1) + np.euler_gamma

@@ -40,10 +40,10 @@ class Slice:
 
     name: str
     n: int
-    metrics: dict[str, Estimate | Streamed]
-    ece: float
-    expected_ece: float
-    p_value: float
+    metrics: dict[str, Estimate | Streamed] = dataclasses.field(default_factory=dict)
+    ece: float = math.nan
+    expected_ece: float = math.nan
+    p_value: float = math.nan
 
     @property
     def enough(self) -> bool:
@@ -140,7 +140,7 @@ def evaluate_by(
         p = p_value(null, e.test.ece)
         return Slice(name, len(r), e.metrics, e.test.ece, float(null.mean()), p)
 
-    found = [measured(name, r) if len(r) >= least else few(name, len(r)) for name, r in rows]
+    found = [measured(name, r) if len(r) >= least else Slice(name, len(r)) for name, r in rows]
     return SlicedEvaluation(tuple(holm(found)), level, least)
 
 
@@ -157,7 +157,7 @@ def of_statistics(
         return Slice(name, s.n, s.compute().metrics, ece, float(null.mean()), p_value(null, ece))
 
     some = sorted(stats.items())
-    found = [measured(name, s) if s.n >= least else few(name, s.n) for name, s in some]
+    found = [measured(name, s) if s.n >= least else Slice(name, s.n) for name, s in some]
     return SlicedEvaluation(tuple(holm(found)), level, least)
 
 
@@ -181,10 +181,6 @@ def holm(found: Iterable[Slice]) -> list[Slice]:
         largest = max(largest, min((len(tested) - i) * s.p_value, 1.0))
         corrected[s.name] = largest
     return [dataclasses.replace(s, p_value=corrected.get(s.name, math.nan)) for s in found]
-
-
-def few(name: str, n: int) -> Slice:
-    return Slice(name, n, {}, math.nan, math.nan, math.nan)
 
 
 def named_rows(columns: Mapping[str, Any], n: int) -> list[tuple[str, np.ndarray]]:

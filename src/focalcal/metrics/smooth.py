@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -69,9 +68,11 @@ def smooth(o: Ordered, steps: int = 26, grid: int = 1 << 10, last: int = _LAST_G
 def _deposit(position: np.ndarray, mass: np.ndarray, grid: int) -> np.ndarray:
     """Cosine coefficients (..., grid) of masses (..., G) at positions (G,) in [0, 1].
 
-    Each mass is shared between the two nearest cell centres; dividing by the transform of that
-    triangle takes its blur off again.
+    Each mass is shared between the two nearest cell centres, which smooths it by a triangle; the
+    coefficients are divided by the transform of that triangle.
     """
+    from scipy.fft import dct
+
     x = position * grid - 0.5
     left = np.floor(x).astype(np.intp)
     right_share = x - left
@@ -81,17 +82,19 @@ def _deposit(position: np.ndarray, mass: np.ndarray, grid: int) -> np.ndarray:
     for row, out in zip(rows, cells):
         out[:] = np.bincount(left, weights=row * (1 - right_share), minlength=grid)
         out += np.bincount(right, weights=row * right_share, minlength=grid)
-    coefficients = _cosine(cells) / np.sinc(np.arange(grid) / (2 * grid)) ** 2
+    coefficients = dct(cells) / np.sinc(np.arange(grid) / (2 * grid)) ** 2
     return coefficients.reshape(*mass.shape[:-1], grid)
 
 
 def _fixed_point(coefficients: np.ndarray, most: np.ndarray, steps: int) -> np.ndarray:
     """The σ ≤ most with smECE_σ = σ by bisection, then one linear step in the last bracket."""
+    from scipy.fft import idct
+
     grid = coefficients.shape[-1]
     decay = -0.5 * (np.pi * np.arange(grid)) ** 2
 
     def rest(sigma: np.ndarray) -> np.ndarray:
-        smoothed = _inverse_cosine(coefficients * np.exp(decay * sigma[..., None] ** 2))
+        smoothed = idct(coefficients * np.exp(decay * sigma[..., None] ** 2))
         return np.abs(smoothed).sum(axis=-1) - sigma
 
     low, high = np.zeros_like(most), most  # smoothing does not enlarge the sum of the residuals
@@ -104,20 +107,3 @@ def _fixed_point(coefficients: np.ndarray, most: np.ndarray, steps: int) -> np.n
         high, at_high = np.where(up, high, middle), np.where(up, at_high, value)
     between = np.where(at_low > at_high, at_low / np.maximum(at_low - at_high, 1e-300), 1.0)
     return low + (high - low) * between
-
-
-def _cosine(x: np.ndarray) -> np.ndarray:
-    """2 Σ_n x_n cos(πk(2n+1)/2N), the cosine transform of the last axis."""
-    n = x.shape[-1]
-    return 2 * (np.fft.rfft(x, 2 * n)[..., :n] * np.conj(_turn(n))).real
-
-
-def _inverse_cosine(c: np.ndarray) -> np.ndarray:
-    """What `_cosine` made c of."""
-    n = c.shape[-1]
-    return np.fft.irfft(c * _turn(n), 2 * n)[..., :n]
-
-
-@cache
-def _turn(n: int) -> np.ndarray:
-    return np.exp(0.5j * np.pi * np.arange(n) / n)

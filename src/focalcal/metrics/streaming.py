@@ -100,10 +100,10 @@ def from_json(text: str) -> CalibrationStats:
         raise FileFormatError(f"expected n as a whole number >= 0, got {stats.n!r}")
     # A metric that was declared after the file was written is unknown, not 0.
     stats.sums = {name: np.full(2, np.nan) for name in SUMS} | {
-        name: _numbers(v, (2,), f"sums.{name}") for name, v in state["sums"].items()
+        name: numbers(v, (2,), f"sums.{name}") for name, v in state["sums"].items()
     }
     for name, b in stats.tables().items():
-        parts = [_numbers(state[name][p], b.counts.shape, f"{name}.{p}") for p in PARTS]
+        parts = [numbers(state[name][p], b.counts.shape, f"{name}.{p}") for p in PARTS]
         setattr(stats, name, Bins(b.edges, *parts))
     _check_consistent(stats)
     return stats
@@ -175,7 +175,7 @@ def _expect_keys(found: Any, expected: set[str], where: str, optional: Any = fro
         raise FileFormatError(f"wrong fields in {where}: missing {missing}, unknown {extra}")
 
 
-def _numbers(values: Any, shape: tuple[int, ...], where: str) -> np.ndarray:
+def numbers(values: Any, shape: tuple[int, ...], where: str) -> np.ndarray:
     try:
         array = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError, OverflowError) as e:

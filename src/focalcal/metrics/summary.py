@@ -16,12 +16,7 @@ from focalcal.errors import InputError
 from focalcal.metrics.declare import METRICS, Metric
 from focalcal.metrics.intervals import bootstrap_interval, gap_interval
 from focalcal.metrics.multilabel import evaluate_labels
-from focalcal.metrics.resampling import (
-    check_resamples,
-    consistency_values,
-    p_value,
-    resample,
-)
+from focalcal.metrics.resampling import check_resamples, consistency_values, p_value, resample
 from focalcal.metrics.sample import EVERYTHING, Sample, of_samples
 
 
@@ -121,24 +116,16 @@ def evaluate(
     check_level(level)
     if task not in ("auto", "multilabel"):
         raise InputError(f"expected task 'auto' or 'multilabel', got {task!r}")
+    settings = {"bins": bins, "threshold": threshold, "sample_weight": sample_weight}
     given = y_true if hasattr(y_true, "as_logits") else None
     if task == "multilabel" or getattr(given, "task", "auto") == "multilabel":
-        settings = {"bins": bins, "threshold": threshold, "sample_weight": sample_weight}
         settings |= {"resamples": resamples, "level": level, "seed": seed, "progress": progress}
         if given is None:
             return evaluate_labels(y_true, y_prob=y_prob, logits=logits, **settings)
         values = {"y_prob": given.probs, "logits": given.logits, "names": given.class_names}
         return evaluate_labels(given.labels, **values, **settings)
-    sample = Sample.read(
-        y_true,
-        y_prob,
-        EVERYTHING,
-        logits=logits,
-        confidence=confidence,
-        bins=bins,
-        threshold=threshold,
-        sample_weight=sample_weight,
-    )
+    given = {"logits": logits, "confidence": confidence}
+    sample = Sample.read(y_true, y_prob, EVERYTHING, **given, **settings)
     if resamples is None:
         resamples = min(1000, max(200, 10_000_000 // sample.n))
     return evaluate_sample(sample, check_resamples(resamples), level, seed, progress)

@@ -146,9 +146,24 @@ def test_what_is_given_is_checked(given, message):
         metrics.ece([1], **given)
 
 
+@pytest.mark.parametrize("measure", [metrics.ece, metrics.evaluate])
+def test_predictions_hold_their_own_values(measure):
+    """Calibrated probabilities beside the predictions they were made of would be ignored."""
+    given = Predictions(logits=np.zeros((2, 3)), labels=np.array([0, 1]))
+    with pytest.raises(InputError, match="expected Predictions alone"):
+        measure(given, given.probabilities())
+
+
 def test_predictions_need_labels_of_one_task():
     with pytest.raises(InputError, match="with labels"):
         metrics.evaluate(Predictions(logits=np.zeros((2, 3))))
     labels = np.zeros((2, 3), int)
     with pytest.raises(InputError, match="multilabel"):
         metrics.ece(Predictions(logits=np.zeros((2, 3)), labels=labels, task="multilabel"))
+
+
+def test_several_labels_need_one_kind_of_values():
+    """The logits were ignored where both were given."""
+    y, z = np.eye(3, dtype=int), np.zeros((3, 3))
+    with pytest.raises(InputError, match="exactly one of y_prob, logits and confidence, got 2"):
+        metrics.evaluate(y, z + 0.5, logits=z, task="multilabel")

@@ -145,14 +145,9 @@ def read(
     forecast of an event, (N,)); quick: whether compiled loops are used (by size if None). `y_true`
     may also be a `Predictions`, which was checked when it was made.
     """
+    check_given(y_true, y_prob, logits, confidence)
     if hasattr(y_true, "as_logits"):
         return _of_predictions(y_true, sample_weight, quick)
-    given = [v is not None for v in (y_prob, logits, confidence)]
-    if sum(given) != 1:
-        raise InputError(
-            "expected exactly one of y_prob, logits and confidence, got "
-            f"{sum(given)} of them; give the one you have"
-        )
     if logits is not None:
         return _make(check_logits(_prepare(logits)), y_true, sample_weight, True, quick)
     if confidence is not None:
@@ -164,6 +159,22 @@ def read(
         if found is not None:
             return _input(values, found[0], sample_weight, "classes", False, quick, found[1:])
     return _make(check_probs(values), y_true, sample_weight, False, quick)
+
+
+def check_given(y_true: Any, *values: Any) -> None:
+    """One of y_prob, logits and confidence, or none of them beside `Predictions`."""
+    count = sum(v is not None for v in values)
+    if hasattr(y_true, "as_logits"):
+        if count:
+            raise InputError(
+                "expected Predictions alone, which hold their own values, got further ones; "
+                "give predictions.labels with other values"
+            )
+    elif count != 1:
+        raise InputError(
+            "expected exactly one of y_prob, logits and confidence, got "
+            f"{count} of them; give the one you have"
+        )
 
 
 def map_columns(data: Input, function: Any, scores: bool = True) -> list[Any]:

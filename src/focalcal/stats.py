@@ -81,6 +81,12 @@ class CalibrationStats:
         self.bins = _bins.check_bins(self.bins)
         self.threshold = check_threshold(self.threshold)
         self.kind = self.kind or ("classes" if self.n_classes > 1 else "binary")
+        kinds = ("classes",) if self.n_classes > 1 else ("binary", "event")
+        if self.kind not in kinds:
+            raise InputError(
+                f"expected kind {' or '.join(kinds)} for n_classes={self.n_classes}, "
+                f"got {self.kind!r}"
+            )
         if self.n == 0 and self.top is None:
             columns = 2 if self.kind == "binary" else self.n_classes
             edges = _bins.equal_width_edges(self.bins)

@@ -150,3 +150,28 @@ def test_texts_are_looked_up_among_all_samples(draw, rng):
     numbers = evaluate_by(y, p, by=few, least=10, resamples=20)
     for a, b in zip(texts.slices, numbers.slices):
         assert a.metrics["nll"] == b.metrics["nll"]
+
+
+def test_numbers_with_missing_ones_are_cut(rng):
+    """A column of a file in which some numbers are missing holds Python's objects."""
+    age = rng.uniform(18, 80, 1000)
+    whole = cut(age, edges_of(age))
+    some = age.astype(object)
+    some[:3] = None
+    assert len(np.unique(cut(some, edges_of(some)))) == 6
+    parts = cut(some, edges_of(age))  # edges from a sample without a missing number
+    np.testing.assert_array_equal(parts[3:], whole[3:])
+    assert set(parts[:3]) == {"nan"}
+    assert edges_of(np.array([None, "x"] * 20, dtype=object)) is None
+    weeks = np.array([10, None, 2, 10], dtype=object)
+    rows = named_rows({"week": weeks}, 4)
+    assert [(name, r.tolist()) for name, r in rows] == [
+        ("week=2", [2]),
+        ("week=10", [0, 3]),
+        ("week=None", [1]),
+    ]
+    assert [name for name, _ in named_rows({"": np.array(["b", None, "a"], object)}, 3)] == [
+        "None",
+        "a",
+        "b",
+    ]

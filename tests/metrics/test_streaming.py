@@ -137,6 +137,9 @@ def test_needs_samples_and_matching_classes():
         CalibrationStats(3).update([0], [[0.5, 0.5]])
     with pytest.raises(InputError, match="expected y_prob with 3 classes"):
         CalibrationStats(3).update([0], [0.5])
+    for classes, kind in ((3, "event"), (1, "classes"), (2, "other")):
+        with pytest.raises(InputError, match="expected kind"):
+            CalibrationStats(classes, kind=kind)
     for bad in (0, 1.5, True):
         with pytest.raises(InputError, match="whole number of classes"):
             CalibrationStats(bad)

@@ -7,6 +7,7 @@ import functools
 import inspect
 from collections.abc import Callable, Iterator
 from functools import cached_property, partial
+from numbers import Real
 from typing import Any, Self
 
 import numpy as np
@@ -261,8 +262,19 @@ def of_samples(*needs: str) -> Callable[[Callable[..., Any]], Callable[..., Any]
 
 
 def slices(groups: Any) -> Iterator[tuple[Any, np.ndarray]]:
-    """Each value of a column of groups (N,), with the rows that have it."""
-    names, index = np.unique(np.asarray(groups), return_inverse=True)
+    """Each value of a column of groups (N,), with the rows that have it; None is one of them.
+
+    >>> [(name, rows.tolist()) for name, rows in slices([2, 1, None, 2])]
+    [(1, [1]), (2, [0, 3]), (None, [2])]
+    """
+    column = np.asarray(groups)
+    keys = column if column.dtype != object else numbers_of(column, column.astype(str))
+    _, first, index = np.unique(keys, return_index=True, return_inverse=True)
     order = np.argsort(index, kind="stable")
-    ends = np.cumsum(np.bincount(index, minlength=len(names)))
-    yield from zip(names, np.split(order, ends[:-1]))
+    yield from zip(column[first], np.split(order, np.cumsum(np.bincount(index))[:-1]))
+
+
+def numbers_of(column: np.ndarray, otherwise: np.ndarray) -> np.ndarray:
+    """Objects that are numbers or None, as numbers or NaN; `otherwise` if there are others."""
+    plain = all(x is None or isinstance(x, Real) for x in column)
+    return column.astype(np.float64) if plain else otherwise

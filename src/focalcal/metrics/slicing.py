@@ -16,7 +16,7 @@ from focalcal.columns import read
 from focalcal.errors import InputError
 from focalcal.metrics.declare import percent
 from focalcal.metrics.resampling import check_resamples, consistency_values, p_value
-from focalcal.metrics.sample import EVERYTHING, Sample, slices
+from focalcal.metrics.sample import EVERYTHING, Sample, numbers_of, slices
 from focalcal.metrics.streaming import Streamed
 from focalcal.metrics.summary import Estimate, evaluate_sample, plain
 from focalcal.stats import CalibrationStats
@@ -199,6 +199,8 @@ def named_rows(columns: Mapping[str, Any], n: int) -> list[tuple[str, np.ndarray
 
 def edges_of(column: np.ndarray) -> np.ndarray | None:
     """Where to cut a column of many numbers into parts of equal mass; None for any other."""
+    if column.dtype == object:
+        column = numbers_of(column, column)
     if column.dtype.kind not in "fiu" or len(np.unique(column)) <= MANY:
         return None
     known = column[np.isfinite(column)]
@@ -206,9 +208,10 @@ def edges_of(column: np.ndarray) -> np.ndarray | None:
 
 
 def cut(column: np.ndarray, edges: np.ndarray | None) -> np.ndarray:
-    """The values themselves, or with edges the part that each number lies in; NaN is its own."""
+    """The values themselves, or with edges the part that each number lies in, NaN for None."""
     if edges is None:
-        return column if column.dtype.kind in "fiu" else column.astype(str)
+        return column
+    column = column.astype(np.float64)
     # The digit sorts the parts as the numbers do.
     names = [f"{i}: {a:g} – {b:g}" for i, (a, b) in enumerate(pairwise(edges), 1)]
     parts = np.array(names)[np.clip(np.searchsorted(edges, column) - 1, 0, len(names) - 1)]

@@ -111,14 +111,12 @@ def from_json(text: str) -> CalibrationStats:
 
 def _empty(settings: dict[str, Any], rows: Any) -> CalibrationStats:
     """Statistics of no samples, once the rows (K, M) show that tables have the declared size."""
-    kind, k = settings["kind"], settings["n_classes"]
-    known = kind in ("classes", "binary", "event") and (kind == "classes") == (k != 1)
-    declared = 2 if kind == "binary" else k, settings["bins"]
+    declared = 2 if settings["kind"] == "binary" else settings["n_classes"], settings["bins"]
     try:
         found = len(rows), len(rows[0])
-        if known and declared == found:
+        if declared == found:
             return CalibrationStats(**settings)
-        problem = f"kind {kind!r} and {declared} as the shape of bins that are {found}"
+        problem = f"{declared} as the shape of bins that are {found}"
     except (TypeError, ValueError, OverflowError, LookupError) as error:
         problem = str(error)
     raise FileFormatError(f"expected valid settings, got: {problem}")

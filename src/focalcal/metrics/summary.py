@@ -12,6 +12,7 @@ import numpy as np
 
 from focalcal._checks import check_level
 from focalcal.bins import Bins
+from focalcal.columns import check_given
 from focalcal.errors import InputError
 from focalcal.metrics.declare import METRICS, Metric
 from focalcal.metrics.intervals import bootstrap_interval, gap_interval
@@ -116,6 +117,7 @@ def evaluate(
     check_level(level)
     if task not in ("auto", "multilabel"):
         raise InputError(f"expected task 'auto' or 'multilabel', got {task!r}")
+    check_given(y_true, y_prob, logits, confidence)
     settings = {"bins": bins, "threshold": threshold, "sample_weight": sample_weight}
     given = y_true if hasattr(y_true, "as_logits") else None
     if task == "multilabel" or getattr(given, "task", "auto") == "multilabel":

@@ -47,10 +47,10 @@ def test_checked_arrays_are_not_copied_or_changed(rng):
         (np.zeros((3, 0)), "N >= 1"),
         (np.zeros((2, 2, 2)), r"got \(2, 2, 2\)"),
         (np.float64(1.0), r"got \(\)"),
-        (np.array([["a"]]), "expected numbers in logits"),
+        (np.array([["a"]]), "expected real numbers in logits"),
         (np.array([[None]], dtype=object), "dtype object"),
-        (np.array([[1j]]), "expected numbers in logits"),
-        (np.array(["2020-01-01"], dtype="datetime64[D]"), "expected numbers in logits"),
+        (np.array([[1j]]), "expected real numbers in logits"),
+        (np.array(["2020-01-01"], dtype="datetime64[D]"), "expected real numbers in logits"),
     ],
 )
 def test_logits_are_refused(z, message):
@@ -108,7 +108,7 @@ def test_rounding_beyond_the_range_is_clipped():
         ([[np.inf, 0.0]], "got inf at row 0, column 0"),
         (np.zeros((0, 2)), "N >= 1"),
         (np.zeros((1, 1, 1)), "shape"),
-        ([["x", "y"]], "expected numbers in y_prob"),
+        ([["x", "y"]], "expected real numbers in y_prob"),
     ],
 )
 def test_probabilities_are_refused(p, message):
@@ -206,7 +206,7 @@ def test_labels_pass(dtype, n_classes, kind):
         (np.array([0, 255, 1], np.uint8), r"in 0..1, got 255 at row 1"),
         (np.array([0, 1, 2**64 - 1], np.uint64), r"in 0..1, got 18446744073709551615 at row 2"),
         (["a", "b", "c"], "2 different y_true, one per class, got 3: a, b, c"),
-        (["a", 1, None], "expected numbers in y_true"),
+        (["a", 1, None], "expected integer y_true"),
         (np.array([0, None, 1], dtype=object), "dtype object"),
     ],
 )

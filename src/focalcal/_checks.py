@@ -46,9 +46,7 @@ def check_level(level: float) -> None:
 
 def check_logits(logits: Any, name: str = "logits") -> Array:
     """Finite float logits of shape (N, C), or (N,) / (N, 1) for a binary problem; N ≥ 1."""
-    logits = _check_matrix(logits, name)
-    _check_all_finite(logits, name)
-    return logits
+    return _check_all_finite(_check_matrix(logits, name), name)
 
 
 def check_probs(probs: Any, name: str = "y_prob", *, sums: bool = True) -> Array:
@@ -109,11 +107,10 @@ def check_labels(labels: Any, n: int, n_classes: int, name: str = "y_true") -> A
     for its wider unsigned types.
     """
     given = as_array(encode(labels, n_classes, name=name)[0])
-    _refuse_objects(given, name)
     xp = namespace(given)
     if given.ndim != 1 or given.shape[0] != n:
         raise InputError(f"expected {name} of shape ({n},), got {tuple(given.shape)}")
-    if given.dtype != xp.bool and not xp.isdtype(given.dtype, "integral"):
+    if not xp.isdtype(given.dtype, ("bool", "integral")):
         raise InputError(
             f"expected integer {name}, got dtype {given.dtype}; "
             "convert class indices with .astype(int)"
@@ -140,10 +137,9 @@ def check_classes(y_true: Any, y_prob: Any) -> tuple[np.ndarray | None, np.ndarr
 
 def check_weights(sample_weight: Any, n: int) -> Array:
     """Finite weights (N,) ≥ 0 with a positive sum."""
-    weight = _check_numbers(sample_weight, "sample_weight")
+    weight = _check_all_finite(_check_numbers(sample_weight, "sample_weight"), "sample_weight")
     if weight.ndim != 1 or weight.shape[0] != n:
         raise InputError(f"expected sample_weight of shape ({n},), got {tuple(weight.shape)}")
-    _check_all_finite(weight, "sample_weight")
     xp = namespace(weight)
     if bool(xp.min(weight) < 0):
         row = int(xp.argmin(weight))
@@ -164,31 +160,22 @@ def _check_matrix(x: Any, name: str) -> Array:
 
 def _check_numbers(x: Any, name: str) -> Array:
     x = as_array(x)
-    _refuse_objects(x, name)
-    xp = namespace(x)
-    if x.dtype != xp.bool and not xp.isdtype(x.dtype, ("real floating", "integral")):
-        raise InputError(f"expected real numbers in {name}, got dtype {x.dtype}")
+    if not namespace(x).isdtype(x.dtype, ("bool", "integral", "real floating")):
+        raise InputError(f"expected real numbers in {name}, got dtype {x.dtype}; convert it first")
     return as_float(x)
 
 
-def _refuse_objects(x: Array, name: str) -> None:
-    if isinstance(x, np.ndarray) and x.dtype.kind not in "biuf":
-        raise InputError(f"expected numbers in {name}, got dtype {x.dtype}; convert it first")
-
-
-def _check_all_finite(x: Array, name: str) -> None:
+def _check_all_finite(x: Array, name: str) -> Array:
     xp = namespace(x)
-    # A sum is finite only if every term is, and needs no temporary of the size of x; a sum of
-    # finite terms that overflows is told apart below.
+    # A sum is finite only if every term is, and needs no temporary of the size of x. A sum of
+    # finite terms may overflow, so only then each is looked at.
     with np.errstate(all="ignore"):
         finite = bool(xp.isfinite(xp.sum(x)))
-    if finite:
-        return
-    bad = ~to_numpy(xp.isfinite(x))
-    if bad.any():
+    if not finite and (bad := ~to_numpy(xp.isfinite(x))).any():
         at = np.argwhere(bad)[0]
         value = float(x[tuple(at.tolist())])
-        raise InputError(f"expected finite {name}, got {value} at {_where(at)}; remove or mend it")
+        raise InputError(f"expected finite {name}, got {value} at {_where(at)}; remove such rows")
+    return x
 
 
 def _where(index: np.ndarray) -> str:

@@ -214,6 +214,14 @@ class CalibrationStats:
         return self.top.total
 
     @property
+    def brier_classes(self) -> Bins:
+        """The classes that the Brier score counts: class 1 only for one column."""
+        b = self.classes
+        if self.kind != "binary":
+            return b
+        return Bins(b.edges, *(getattr(b, part)[..., 1:, :] for part in PARTS))
+
+    @property
     def brier_scale(self) -> float:
         """One column is counted once: half of the sum over both classes."""
         return 0.5 if self.kind == "binary" else 1.0

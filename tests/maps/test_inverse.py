@@ -144,6 +144,30 @@ def test_exact_zeros_and_ones_stay(gamma):
     np.testing.assert_allclose(q[1, 1:], inverse_focal_map(p[1, 1:], gamma), rtol=1e-12)
 
 
+def test_exact_zeros_take_no_mass_at_a_large_gamma():
+    """The stand-in for zero, 1e-290, is in proportion to e^(γ ln 2) of the other classes."""
+    q = inverse_focal_map([0.0, 0.833, 0.167], 1000.0)
+    np.testing.assert_allclose(q, [0, *inverse_focal_map([0.833, 0.167], 1000.0)], rtol=1e-12)
+
+
+@pytest.mark.parametrize("kind", [np.array, torch.tensor])
+@pytest.mark.parametrize("gamma", [-0.5, 0.0, 3.0])
+def test_impossible_classes_stay_impossible_in_log_space(kind, gamma):
+    out = inverse_focal_log_map(kind([1.0, -np.inf, 0.0]), gamma)
+    assert out[1] == -np.inf
+    np.testing.assert_allclose(
+        out[[0, 2]], inverse_focal_log_map(kind([1.0, 0.0]), gamma), rtol=1e-12
+    )
+
+
+@pytest.mark.parametrize("kind", [np.array, torch.tensor])
+def test_properized_loss_of_an_impossible_label_is_infinite(kind):
+    for gamma in (0.0, 1.0, 3.0):
+        loss = properized_focal_loss(kind([[0.0, 1.0], [0.0, 1.0]]), [0, 1], gamma)
+        assert loss[0] == np.inf
+        assert float(loss[1]) == pytest.approx(0, abs=1e-200)
+
+
 def test_torch_equals_numpy_and_keeps_the_dtype():
     p = np.random.default_rng(7).dirichlet(np.ones(5), size=6)
     expected = inverse_focal_map(p, 2.0)

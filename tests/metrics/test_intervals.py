@@ -249,3 +249,19 @@ def test_nearly_certain_cells_have_no_noise():
     p = np.tile([1.0, 1e-310], (50, 1))
     e = metrics.evaluate([0] * 49 + [1], p, resamples=5)
     assert e["classwise_ece"].low <= e["classwise_ece"].value <= e["classwise_ece"].high
+
+
+def test_rows_of_weight_zero_change_no_interval(rng):
+    """Also where such a row is alone in its bin."""
+    y, c = [1, 0, 1, 1, 0, 1], [0.61, 0.62, 0.63, 0.64, 0.65, 0.1]
+    with_it = metrics.evaluate(y, confidence=c, sample_weight=[1, 1, 2, 1, 1, 0], resamples=10)
+    without = metrics.evaluate(y[:5], confidence=c[:5], sample_weight=[1, 1, 2, 1, 1], resamples=10)
+    for name in ("rms_calibration_error", "debiased_ece", "confidence_gap"):
+        got, want = with_it[name], without[name]
+        assert (got.low, got.high) == pytest.approx((want.low, want.high), rel=1e-12), name
+
+
+def test_one_sample_has_no_interval_of_squared_errors():
+    e = metrics.evaluate([1], confidence=[0.3], resamples=10)
+    for name in ("rms_calibration_error", "debiased_ece"):
+        assert np.isnan([e[name].low, e[name].high]).all(), name

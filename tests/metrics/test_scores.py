@@ -98,3 +98,17 @@ def test_correctness_split_without_errors_is_nan_there():
     s = metrics.correctness_split([0], [[0.9, 0.1]])
     assert s.wrong.n == 0
     assert np.isnan([s.wrong.entropy, s.wrong.nll, s.wrong.true_class_probability]).all()
+
+
+def test_parts_of_the_brier_score_of_one_column_are_those_of_class_1():
+    """Bins (lo, hi] of class 1 are not the mirror images of those of class 0."""
+    y, p = [0, 1, 1, 0, 1], np.array([0.5, 0.2, 0.4, 0.1, 0.7])
+    cells = [[1, 3], [2], [0], [4]]  # (0, .2], (.2, .4], (.4, .6], (.6, .8]
+    calibration = sum(len(i) * (p[i].mean() - np.mean([y[j] for j in i])) ** 2 for i in cells) / 5
+    d = metrics.brier_decomposition(y, p, bins=5)
+    assert d.calibration == pytest.approx(calibration)
+    assert metrics.brier_calibration(y, p, bins=5) == pytest.approx(calibration)
+    assert metrics.brier_refinement(y, p, bins=5) == pytest.approx(d.brier - calibration)
+    assert d.uncertainty == pytest.approx(0.6 * 0.4)
+    as_event = metrics.brier_decomposition(y, confidence=p, bins=5)
+    assert as_event.resolution == pytest.approx(d.resolution)

@@ -9,6 +9,7 @@ from focalcal._arrays import Array, is_torch, log_softmax, logsumexp, namespace,
 from focalcal._checks import check_gamma
 from focalcal.errors import InputError
 from focalcal.maps._numerics import (
+    TINY,
     as_classes,
     by_rows,
     detach,
@@ -41,7 +42,13 @@ def inverse_focal_map(p: Any, gamma: float) -> Array:
     Charoenphakdee et al., CVPR 2021, Theorem 11; Mukhoti et al., 2020, Fig. 7.
     """
     gamma = check_gamma(gamma)
-    return by_rows(lambda rows: through_logs(_inverse_log_rows, rows, gamma), as_classes(p, "p"))
+
+    def log_map(z: Array, gamma: float) -> Array:
+        if gamma > 500:  # the stand-in for a zero is not small beside classes that share the mass
+            z = namespace(z).where(z <= math.log(TINY), FAR, z)
+        return _inverse_log_rows(z, gamma)
+
+    return by_rows(lambda rows: through_logs(log_map, rows, gamma), as_classes(p, "p"))
 
 
 def inverse_focal_log_map(logits: Any, gamma: float) -> Array:
@@ -60,7 +67,8 @@ def inverse_focal_log_map(logits: Any, gamma: float) -> Array:
 def properized_focal_loss(p: Any, y: Any, gamma: float) -> Array:
     """The focal loss made proper, L*(p) = FL(q_y) with Ψ^γ(q) = p, one value per sample.
 
-    Minimised in expectation at the true class probabilities, which focal loss is not.
+    Minimised in expectation at the true class probabilities, which focal loss is not. Infinite
+    where p_y = 0.
 
     p: probabilities (..., K), K ≥ 2; y: integer labels (...); gamma: γ > −1.
 
@@ -86,7 +94,9 @@ def properized_focal_loss(p: Any, y: Any, gamma: float) -> Array:
     # −ln q/(1−q) is 1 where 1 − q underflows; (1−q)^(1+γ) cannot overflow there, (1−q)^γ can.
     sure = of_others < -600
     ratio = xp.where(sure, 1.0, -of_label / xp.exp(xp.where(sure, 0.0, of_others)))
-    return xp.astype(xp.exp((1 + gamma) * of_others) * ratio, p.dtype)
+    loss = xp.exp((1 + gamma) * of_others) * ratio
+    impossible = xp.any(is_label & (p == 0), axis=-1)
+    return xp.astype(xp.where(impossible, xp.inf, loss), p.dtype)
 
 
 def _inverse_log_rows(z: Array, gamma: float) -> Array:
@@ -104,7 +114,8 @@ def _inverse_log_rows(z: Array, gamma: float) -> Array:
             step, log_c = _newton_step(u, log_w, log_c, log_ratio, is_top, gamma)
             u = u + step
     log_top = xp.log1p(-xp.sum(xp.where(is_top, 0.0, xp.exp(u)), axis=-1, keepdims=True))
-    return xp.where(is_top, log_top, not_above(u, log_top, log_ratio == 0))
+    out = xp.where(is_top, log_top, not_above(u, log_top, log_ratio == 0))
+    return xp.where(z == -xp.inf, -xp.inf, out)
 
 
 def _solve(log_ratio: Array, is_top: Array, gamma: float) -> tuple[Array, Array]:

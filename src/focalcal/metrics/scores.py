@@ -133,7 +133,7 @@ def brier_calibration(s: CalibrationStats) -> Any:
     >>> round(brier_calibration([0, 1], [[0.9, 0.1], [0.4, 0.6]]), 3)
     0.17
     """
-    return _bins.squared_gap(s.classes).sum(axis=-1) * s.brier_scale
+    return _bins.squared_gap(s.brier_classes).sum(axis=-1)
 
 
 @metric(
@@ -146,7 +146,7 @@ def brier_calibration(s: CalibrationStats) -> Any:
 )
 def brier_refinement(s: CalibrationStats) -> Any:
     """The rest of the Brier score: what the bins' frequencies leave uncertain."""
-    return s.mean("brier") - _bins.squared_gap(s.classes).sum(axis=-1) * s.brier_scale
+    return s.mean("brier") - _bins.squared_gap(s.brier_classes).sum(axis=-1)
 
 
 @of_samples("sums", "classes")
@@ -162,13 +162,13 @@ def brier_decomposition(sample: Sample) -> BrierDecomposition:
     Murphy 1973; Stephenson et al. 2008 for the within-bin term.
     """
     s = sample.stats()
-    scale, b, score = s.brier_scale, s.classes, float(s.mean("brier"))
+    b, score = s.brier_classes, float(s.mean("brier"))
     total = b.total[:, None]
     frequency = _bins.ratio_or_zero(b.correct_sums, b.counts)
     base = b.correct_sums.sum(axis=-1, keepdims=True) / total
-    calibration = float(np.sum(_bins.squared_gap(b))) * scale
-    resolution = float(np.sum(b.counts * (frequency - base) ** 2 / total)) * scale
-    uncertainty = float(np.sum(base * (1 - base))) * scale
+    calibration = float(np.sum(_bins.squared_gap(b)))
+    resolution = float(np.sum(b.counts * (frequency - base) ** 2 / total))
+    uncertainty = float(np.sum(base * (1 - base)))
     refinement = score - calibration
     return BrierDecomposition(
         brier=score,

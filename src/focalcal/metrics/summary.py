@@ -161,7 +161,7 @@ def evaluate_sample(
             low, high = bootstrap_interval(m, value, draws[name], level, few)
         else:
             low, high = m.interval(value, sample, level)
-        if m.tested:
+        if m.tested and not math.isnan(low):
             low = 0.0 if test.p_value > 1 - level else low
             # None of these errors is below |confidence − accuracy|, whose interval also serves
             # where all samples are right and resamples show no other accuracy.

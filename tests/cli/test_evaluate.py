@@ -53,7 +53,7 @@ def test_recalibrate_splits_the_losses(file, tmp_path):
     split = record["recalibrated"]
     assert split["method"] == "temperature"
     assert split["nll"]["value"] == pytest.approx(record["metrics"]["nll"]["value"])
-    assert "that temperature removes" in runner.invoke(app, options).stdout
+    assert "of which temperature removes" in runner.invoke(app, options).stdout
     several = tmp_path / "several.npz"
     np.savez(several, logits=np.ones((9, 2)), labels=np.tile([1, 0, 1], (2, 3)).T)
     result = runner.invoke(app, ["evaluate", str(several), *options[2:], "--task", "multilabel"])

@@ -9,6 +9,7 @@ import sys
 import numpy as np
 import pytest
 import typer
+from rich.text import Text
 from typer.testing import CliRunner
 
 import focalcal.cli
@@ -178,3 +179,23 @@ def test_shell_completion_can_be_installed():
 def test_completion_offers_the_commands():
     words = {"_FOCALCAL_COMPLETE": "complete_bash", "COMP_WORDS": "focalcal e", "COMP_CWORD": "1"}
     assert "evaluate" in run(**words)[1]
+
+
+def options_of_every_command():
+    for name, command in typer.main.get_command(app).commands.items():
+        if name in COMMANDS:
+            yield from ((name, parameter) for parameter in command.params)
+
+
+def test_help_is_text_and_no_markup():
+    for name, parameter in options_of_every_command():
+        text = parameter.help or ""
+        assert Text.from_markup(text).plain == text, (name, parameter.name)
+
+
+def test_the_summary_of_every_command_fits_on_a_line():
+    text = runner.invoke(app, ["--help"], env={"COLUMNS": "80", "TERMINAL_WIDTH": "80"}).stdout
+    rows = [line.split(maxsplit=2) for line in text.splitlines() if line.startswith("│ ")]
+    begun = {row[1]: row[2] for row in rows if row[1] in COMMANDS}
+    assert set(begun) == set(COMMANDS)
+    assert all(words.rstrip("│ ").endswith(".") for words in begun.values())

@@ -1,6 +1,6 @@
 """The command line: parses, calls, prints. One module per command; heavy imports inside them.
 
-Exit codes: 0 done, 1 the work failed, 2 bad input or usage, 3 an alarm (monitor), 130
+Exit codes: 0 done, 1 the command failed, 2 bad input or usage, 3 an alarm (monitor), 130
 interrupted.
 """
 
@@ -20,28 +20,22 @@ import typer.core
 
 from focalcal import __version__
 from focalcal.cli import _inputs, terminal
-from focalcal.cli.options import Json, Quiet
+from focalcal.cli.options import Json, Quiet, declared
 from focalcal.errors import FileFormatError, FocalcalError, InputError, MissingExtraError
-
-COMMANDS = (
-    "evaluate",
-    "fit",
-    "apply",
-    "decide",
-    "compare",
-    "monitor",
-    "methods",
-    "report",
-    "show",
-    "export",
-    "demo",
-    "doctor",
-)
-"""Commands of this package, in the order of `--help`; each is a function of its own module."""
 
 PAPERS = ("train", "predict", "curvature", "reproduce", "theory")
 """Commands of the package focalcal-papers. Like any other package it announces a function
 `register(app)` per command as an entry point of the group "focalcal.commands"."""
+PANELS = {
+    "Measure": ("evaluate", "compare", "report"),
+    "Calibrate": ("fit", "apply", "methods", "show", "export"),
+    "Decide and monitor": ("decide", "monitor"),
+    "Installation": ("demo", "doctor"),
+    "Papers": PAPERS,
+}
+"""Commands by their heading in the help."""
+COMMANDS = tuple(name for names in PANELS.values() for name in names if name not in PAPERS)
+"""Commands of this package; each is a function of its own module."""
 
 BAD_INPUT = (
     InputError,
@@ -53,7 +47,7 @@ BAD_INPUT = (
     NotADirectoryError,
     PermissionError,
 )
-"""What the person at the keyboard can mend: exit code 2. Any other expected error is 1."""
+"""Errors that other input or other options avoid: exit code 2. Any other expected error is 1."""
 
 
 class Group(typer.core.TyperGroup):
@@ -72,7 +66,7 @@ class App(typer.Typer):
     """A Typer whose commands share options, and print the `terminal.Result` that they return.
 
     All take `--quiet`, those that return a Result `--json`, and those with a parameter `inputs`
-    the options of `_inputs`. example: a command line that ends the help.
+    the options of its type. example: a command line that ends the help.
     """
 
     def command(
@@ -81,25 +75,38 @@ class App(typer.Typer):
         add = super().command
 
         def register(function: Callable) -> Callable:
+            panels = [title for title, names in PANELS.items() if function.__name__ in names]
+            options["rich_help_panel"] = panels[0] if panels else None
             if example:
                 files = "inputs" in inspect.signature(function).parameters
-                options["epilog"] = f"Example: {example}" + f". {_inputs.LAYOUTS}" * files
+                options["epilog"] = f"Example: {example}" + f"\n\n{_inputs.LAYOUTS}" * files
+            paragraphs = inspect.cleandoc(function.__doc__ or "").split("\n\n")
+            options["help"] = "\n\n".join(" ".join(text.split()) for text in paragraphs)
             add(*args, **options)(_with_options(function))
             return function
 
         return register
 
 
+def _flags(json: Json = False, quiet: Quiet = False) -> None:
+    """Options of every command that returns a `terminal.Result`."""
+
+
 def _with_options(function: Callable) -> Callable:
     given = inspect.signature(function, eval_str=True)
     prints = given.return_annotation is terminal.Result
-    files = _inputs.OPTIONS if "inputs" in given.parameters else {}
+    parameters = dict(given.parameters)
+    flags = dict(inspect.signature(_flags, eval_str=True).parameters)
+    group = parameters.pop("inputs").annotation if "inputs" in parameters else None
+    fields = inspect.signature(group, eval_str=True).parameters if group else {}
+    if not prints:
+        del flags["json"]
 
     @functools.wraps(function)
     def run(*args: Any, quiet: bool = False, **options: Any) -> None:
         json = prints and options.pop("json")
-        if files:
-            options["inputs"] = _inputs.Inputs({name: options.pop(name) for name in files})
+        if group:
+            options["inputs"] = group(**{name: options.pop(name) for name in fields})
         with terminal.quietly(quiet):
             found = function(*args, **options)
             if prints:
@@ -107,13 +114,8 @@ def _with_options(function: Callable) -> Callable:
         if prints and found.code:
             raise typer.Exit(found.code)
 
-    added = {"json": (Json, False)} if prints else {}
-    added |= {name: (kind, None) for name, kind in files.items()} | {"quiet": (Quiet, False)}
-    shown = [parameter for name, parameter in given.parameters.items() if name != "inputs"]
-    shown += [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
-        for name, (kind, default) in added.items()
-    ]
+    shown = [declared(parameter) for parameter in (*parameters.values(), *flags.values())]
+    shown += [declared(field, "Input files") for field in fields.values()]
     # Typer reads types from both.
     run.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in shown}
@@ -123,8 +125,8 @@ def _with_options(function: Callable) -> Callable:
 app = App(
     name="focalcal",
     cls=Group,
-    help="Classifier confidences you can trust: measure, calibrate, train, explain, show.",
-    epilog="Exit codes: 0 done, 1 the work failed, 2 bad input or usage, 3 an alarm (monitor), "
+    help="Measure and correct the calibration of classifiers.",
+    epilog="Exit codes: 0 done, 1 the command failed, 2 bad input or usage, 3 an alarm (monitor), "
     "130 interrupted.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,

@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from focalcal.cli import _inputs, app, options, terminal
 from focalcal.errors import InputError
 from focalcal.files import output_paths
@@ -19,44 +17,32 @@ if TYPE_CHECKING:
 def apply(
     calibrator: options.Calibrator,
     file: options.File,
-    output: Annotated[
-        Path, typer.Option("--output", "-o", help="File to write, or folder for several.")
-    ],
-    inputs: _inputs.Inputs,
-    by: Annotated[
-        str | None, typer.Option(help="Column that the calibrator was fitted by.")
-    ] = None,
+    output: Annotated[Path, "File to write, or folder for several.", "--output", "-o"],
+    inputs: _inputs.PartInputs,
+    by: Annotated[str | None, "Column that the calibrator was fitted by."] = None,
     floor: options.Floor = None,
-    target_prior: Annotated[
-        str | None,
-        typer.Option(help="Class shares to correct for, as 0.9,0.1; or estimate, from the file."),
-    ] = None,
-    train_prior: Annotated[
-        str | None,
-        typer.Option(help="Class shares of training [those of the calibration labels]."),
-    ] = None,
-    engine: options.Engine = None,
-    scheduler: options.Scheduler = None,
+    target_prior: Annotated[str | None, "Class shares to correct for: 0.9,0.1 or estimate."] = None,
+    train_prior: Annotated[str | None, "Class shares in training; default: in calibration."] = None,
 ) -> terminal.Result:
-    """Write calibrated probabilities; all other columns and the order of the rows are kept."""
+    """Write calibrated probabilities.
+
+    All other columns and the order of the rows are kept.
+    """
     from focalcal.calibrators import load
 
     if by is not None and (target_prior or train_prior):
         raise InputError("expected --target-prior without --by, got both")
-    if by is not None and engine:
-        raise InputError("expected --by without an engine; apply the slices' files one by one")
+    if by is not None and inputs.engine:
+        raise InputError("expected --by without an engine, got both")
     fitted = load(calibrator)
     if target_prior or train_prior:
         fitted = _corrected(fitted, file, target_prior, train_prior, inputs, floor)
-    in_parts = _inputs.reads_parts(file, engine, scheduler)
-    if in_parts and by is not None:  # slices are read whole
-        file, in_parts = _inputs.as_pattern(file), False
-    if in_parts:
+    if inputs.in_parts(file) and by is None:  # slices are read whole
         from focalcal import scale
 
         keys = {"labels_required": False, "classes": getattr(fitted, "class_names_", None)}
         with (
-            inputs.in_parts(file, engine, scheduler, **keys) as (source, running),
+            inputs.parts(file, **keys) as (source, running),
             terminal.progress("calibrating") as tick,
         ):
             scale.apply(source, fitted, output, running, floor=floor, progress=tick)
@@ -64,7 +50,7 @@ def apply(
     else:
         rows = _apply(fitted, calibrator, file, output, by, inputs, floor)
     record = {"file": str(output), "method": fitted.method, "n": rows}
-    text = f"{rows} rows calibrated by {fitted.method}, saved to {output}"
+    text = f"{terminal.count(rows, 'row')} calibrated by {fitted.method}, saved to {output}"
     return terminal.Result(record, [text])
 
 
@@ -83,10 +69,10 @@ def _apply(
 
     slices = {} if by is None else load_slices(calibrator, by)
     if by is not None and not slices:
-        terminal.note(f"no {by} has a calibrator of its own: {calibrator.name} serves all")
+        terminal.note(f"no calibrators by {by}; {calibrator.name} is used for all rows")
     step = {"calibrator": {"method": fitted.method, "file": calibrator.name}}
     files, rows = _inputs.files_of(file), 0
-    suffixes = SUFFIXES if _inputs.is_pattern(file) else [output.name.lower()]
+    suffixes = SUFFIXES if _inputs.is_several(file) else [output.name.lower()]
     for path, target in zip(files, output_paths(files, output, suffixes)):
         found = inputs.load_for(fitted, path)
         logits = found.predictions.as_logits(floor)

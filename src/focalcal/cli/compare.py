@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from focalcal.cli import _inputs, app, options, terminal
 from focalcal.errors import InputError
 
@@ -22,17 +20,18 @@ HEADLINE = "nll"
 
 @app.command(example="focalcal compare before.npz after.npz")
 def compare(
-    first: Annotated[Path, typer.Argument(help="Predictions of the first model.")],
-    second: Annotated[Path, typer.Argument(help="Those of the second, on the same samples.")],
+    first: Annotated[Path, "Predictions of the first model."],
+    second: Annotated[Path, "Predictions of the second model on the same samples."],
     inputs: _inputs.Inputs,
     bins: options.Bins = 15,
     resamples: options.Resamples = 1000,
     level: options.Level = 0.95,
     seed: options.Seed = 0,
 ) -> terminal.Result:
-    """Paired differences of every metric, with intervals and a test.
+    """Test which of two models is better, metric by metric.
 
-    Samples are matched by their ids where both files have them, else by their order.
+    Prints paired differences with intervals and p-values. Samples are matched by their ids if
+    both files have ids, otherwise by their order.
     """
     from focalcal import metrics
 

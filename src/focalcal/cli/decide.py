@@ -8,8 +8,6 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from focalcal.cli import _inputs, app, options, terminal
 from focalcal.errors import FileFormatError, InputError
 
@@ -23,30 +21,19 @@ SAVED = ("goal", "value", "threshold", "level", "n")
 
 @app.command(example="focalcal decide calibrated.npz --target-accuracy 0.99")
 def decide(
-    file: Annotated[Path, typer.Argument(help="Labelled predictions that nothing was fitted on.")],
+    file: Annotated[Path, "Labelled predictions that nothing was fitted on."],
     inputs: _inputs.Inputs,
-    target_accuracy: Annotated[
-        float | None, typer.Option(help="Least accuracy of what is decided alone.")
-    ] = None,
-    max_error: Annotated[
-        float | None, typer.Option(help="Largest share of all samples decided alone and wrongly.")
-    ] = None,
-    review_budget: Annotated[
-        float | None, typer.Option(help="Largest share of all samples left to a person.")
-    ] = None,
-    costs: Annotated[
-        str | None,
-        typer.Option(help="Costs, a row per true class: a .csv file, or JSON '[[0,1],[9,0]]'."),
-    ] = None,
-    abstain_cost: Annotated[float | None, typer.Option(help="Cost of asking a person.")] = None,
-    level: Annotated[float, typer.Option(help="Probability of the guarantee.")] = 0.95,
+    target_accuracy: Annotated[float | None, "Goal: accuracy of samples decided alone."] = None,
+    max_error: Annotated[float | None, "Goal: share of all decided wrongly."] = None,
+    review_budget: Annotated[float | None, "Goal: share of all left to a person."] = None,
+    costs: Annotated[str | None, "Costs by class: .csv or '[[0,1],[9,0]]'."] = None,
+    abstain_cost: Annotated[float | None, "Cost of asking a person."] = None,
+    level: Annotated[float, "Probability of the guarantee."] = 0.95,
     calibrator: options.ApplyFirst = None,
-    save: Annotated[
-        bool, typer.Option("--save", help="Save the threshold in the calibrator file.")
-    ] = False,
+    save: Annotated[bool, "Save the threshold with the calibrator."] = False,
     floor: options.Floor = None,
 ) -> terminal.Result:
-    """Choose the confidence from which to decide alone, for a goal or for costs."""
+    """Choose a confidence threshold for a goal, or decide by costs."""
     from focalcal import calibrators, decisions
 
     goals = {

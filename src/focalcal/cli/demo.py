@@ -1,11 +1,9 @@
-"""`focalcal demo`: what the package does, in half a minute, on predictions that come with it."""
+"""`focalcal demo`: the package at work on predictions that come with it."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Annotated
-
-import typer
 
 from focalcal.cli import app, terminal
 from focalcal.cli.report import write_report
@@ -13,12 +11,10 @@ from focalcal.cli.report import write_report
 
 @app.command(example="focalcal demo -o demo.html")
 def demo(
-    output: Annotated[
-        Path, typer.Option("--output", "-o", help="Page to write; .md and .json work too.")
-    ] = Path("focalcal-demo/report.html"),
-    train: Annotated[
-        bool, typer.Option("--train", help="Train two networks now (about a minute; needs torch).")
-    ] = False,
+    output: Annotated[Path, "File to write: .html, .md or .json.", "--output", "-o"] = Path(
+        "focalcal-demo/report.html"
+    ),
+    train: Annotated[bool, "Train two networks now (about a minute; needs torch)."] = False,
 ) -> terminal.Result:
     """Evaluate, calibrate and report real predictions of two networks."""
     from focalcal import report as reports

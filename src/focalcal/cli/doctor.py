@@ -1,4 +1,4 @@
-"""`focalcal doctor`: what is installed, what is missing, what the machine offers."""
+"""`focalcal doctor`: installed and missing packages, hardware, threads."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ NOT_FOR_USERS = ("all", "dev", "docs")
 
 @app.command(example="focalcal doctor --json")
 def doctor() -> terminal.Result:
-    """Show versions, optional parts, GPU and threads; exit code 1 if something needed is absent."""
+    """Show versions, optional packages, GPU and threads.
+
+    The exit code is 1 if a required package is missing.
+    """
     with terminal.working("inspecting the installation"):
         record = _examined()
     whole = all(part["ok"] for part in record["needed"])

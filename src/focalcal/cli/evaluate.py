@@ -7,7 +7,6 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
 from rich.table import Table
 
 from focalcal.cli import _inputs, app, options, terminal
@@ -23,30 +22,26 @@ if TYPE_CHECKING:
 @app.command(example="focalcal evaluate test.csv --probs-prefix p_")
 def evaluate(
     file: options.File,
-    inputs: _inputs.Inputs,
+    inputs: _inputs.PartInputs,
     bins: options.Bins = 15,
     resamples: options.Resamples = None,
     seed: options.Seed = 0,
     by: options.By = None,
-    recalibrate: Annotated[
-        str | None,
-        typer.Option(help="Split the losses into what this method removes and what stays."),
-    ] = None,
-    engine: options.Engine = None,
-    scheduler: options.Scheduler = None,
+    recalibrate: Annotated[str | None, "Split the losses by what this method removes."] = None,
 ) -> terminal.Result:
-    """Measure accuracy and calibration, with intervals and a reliability sketch.
+    """Measure accuracy and calibration, with intervals.
 
-    Several parquet files, or an engine, are read in parts: exact values or bounds, no intervals.
+    Several parquet files, or any file with an engine, are read in parts: the values are exact or
+    have bounds, but no intervals.
     """
-    in_parts = _inputs.reads_parts(file, engine, scheduler)
+    in_parts = inputs.in_parts(file)
     if recalibrate and (by or in_parts):
         raise InputError(
             "expected --recalibrate with one file in memory, got --by, an engine or several files; "
             "evaluate once with --recalibrate and once without"
         )
     if in_parts:
-        with inputs.in_parts(file, engine, scheduler, extra=by or ()) as (source, running):
+        with inputs.parts(file, extra=by or ()) as (source, running):
             return _in_parts(source, running, bins, by, file.name)
     from focalcal import metrics
 
@@ -64,15 +59,15 @@ def evaluate(
         record["recalibrated"] = {"method": recalibrate}
         record["recalibrated"] |= {name: dataclasses.asdict(part) for name, part in split.items()}
         parts += [
-            f"{metrics.METRICS[name].title} {part.value:.4f} = {part.removed:.4f} "
-            f"± {part.standard_error:.4f} that {recalibrate} removes + {part.stays:.4f} that stays"
+            f"{metrics.METRICS[name].title}: {part.value:.4f}, of which {recalibrate} removes "
+            f"{part.removed:.4f} ± {part.standard_error:.4f}; {part.stays:.4f} remains."
             for name, part in split.items()
         ]
     return terminal.Result(record, parts)
 
 
 def _in_parts(source: Any, engine: Any, bins: int, by: Any, title: str) -> terminal.Result:
-    """Measure in one pass: values with the bounds of those that are not exact."""
+    """Measure in one pass: values, and error bounds of those that are not exact."""
     from focalcal import scale
     from focalcal.metrics.slicing import of_statistics
 
@@ -91,10 +86,12 @@ def _in_parts(source: Any, engine: Any, bins: int, by: Any, title: str) -> termi
     n, k, files, passes = result.n, result.n_classes, len(source.paths), engine.passes
     record = {"n": n, "n_classes": k, "files": files, "passes": passes, "metrics": values}
     record["reliability"] = dataclasses.asdict(result.reliability)
-    title = f"{title}: {n:,} samples, {k} classes, {files} files"
+    title = f"{title}: {n:,} samples, {k} classes, {terminal.count(files, 'file')}"
     table = terminal.table(("metric", "value", "within ±"), rows, title)
     sketch = reliability_sketch(result.reliability)
-    return terminal.Result(record, [table, sketch, f"{passes} pass over the files."])
+    return terminal.Result(
+        record, [table, sketch, f"{terminal.count(passes, 'pass', 'passes')} over the files."]
+    )
 
 
 def _of_slices(result: SlicedEvaluation, title: str) -> terminal.Result:
@@ -104,10 +101,10 @@ def _of_slices(result: SlicedEvaluation, title: str) -> terminal.Result:
     # As many as 80 columns hold, in the order of their declaration; JSON has them all.
     metrics = [m for m in METRICS.values() if m.show == "report"][:2]
     rows = []
-    for s in sorted(result.slices, key=lambda s: (not s.enough, s.p_value, s.name)):
+    for s in sorted(result.slices, key=lambda s: (not s.enough, s.expected_ece - s.ece)):
         cells = [m.text(s.metrics[m.name].value) if s.enough else "–" for m in metrics]
         ece = (f"{100 * s.ece:.2f}", f"{100 * s.expected_ece:.2f}") if s.enough else ("too few", "")
-        rows.append((s.name, f"{s.n}", *cells, *ece, terminal.p_cell(s.p_value)))
+        rows.append((s.name, f"{s.n:,}", *cells, *ece, terminal.p_cell(s.p_value)))
     header = ("slice", "n", *(m.title for m in metrics), "ECE, %", "chance, %", "p")
     parts = [
         terminal.Text(result.verdict, "bold"),
@@ -139,7 +136,7 @@ def _parts(result: Evaluation, title: str) -> Iterator[Any]:
     kind = "labels (means over them)" if result.labels else "classes"
     rows = []
     for m, e in shown(result.metrics):
-        interval = f"{m.text(e.low)} … {m.text(e.high)}" if math.isfinite(e.low) else ""
+        interval = f"{m.number(e.low)} – {m.text(e.high)}" if math.isfinite(e.low) else ""
         rows.append((m.title, m.text(e.value), interval))
     header = ("metric", "value", f"{result.level * 100:g} % interval")
     title = f"{title}: {result.n:,} samples, {result.n_classes} {kind}"
@@ -171,14 +168,14 @@ def verdict(result: Evaluation) -> str:
 
 def _labels_table(result: Evaluation) -> Table:
     """A row per label of a multi-label task."""
-    columns = ("accuracy", "nll", "ece")
-    table = Table("label", "accuracy", "NLL", "ECE", "confidence − accuracy", "by chance?")
-    metrics = [m for m, _ in shown(result.metrics) if m.name in columns]
-    for name, part in result.labels.items():
-        cells = [m.text(part[m.name].value) for m in metrics]
-        gap = f"{100 * part['confidence_gap'].value:+.2f} points"
-        table.add_row(name, *cells, gap, terminal.p_text(part.test.p_value))
-    return table
+    from focalcal.metrics import METRICS
+
+    columns = [METRICS[name] for name in ("accuracy", "nll", "ece", "confidence_gap")]
+    rows = [
+        (name, *(m.number(part[m.name].value) for m in columns), terminal.p_cell(part.test.p_value))
+        for name, part in result.labels.items()
+    ]
+    return terminal.table(("label", *(m.heading for m in columns), "p"), rows)
 
 
 def shown(values: dict[str, Any]) -> list[tuple[Metric, Any]]:
@@ -193,10 +190,10 @@ def reliability_sketch(bins: Bins, width: int = 40) -> str:
 
     A bar that ends before its mark is an over-confident bin.
     """
-    lines = ["confidence        n  accuracy (bar) against confidence (│)"]
+    lines = ["confidence        n  accuracy (bar), mean confidence (│), difference in points"]
     filled = [i for i in range(len(bins)) if bins.counts[i] > 0]
     for i in range(filled[0], filled[-1] + 1):
-        label = f"{bins.edges[i]:.2f}–{bins.edges[i + 1]:.2f} {bins.counts[i]:>8.0f}  "
+        label = f"{bins.edges[i]:.2f}–{bins.edges[i + 1]:.2f} {bins.counts[i]:>8,.0f}  "
         if bins.counts[i] == 0:
             lines.append(label)
             continue

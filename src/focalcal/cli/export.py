@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from focalcal.cli import app, options, terminal
 from focalcal.files import check_suffix
 
@@ -14,10 +12,13 @@ from focalcal.files import check_suffix
 def export(
     calibrator: options.Calibrator,
     output: options.Output,
-    dtype: Annotated[str, typer.Option(help="Input and output: float32 or float64.")] = "float32",
-    compute: Annotated[str, typer.Option(help="Arithmetic: float64 or float32.")] = "float64",
+    dtype: Annotated[str, "Type of inputs and outputs: float32 or float64."] = "float32",
+    compute: Annotated[str, "Type of the arithmetic: float64 or float32."] = "float64",
 ) -> terminal.Result:
-    """Write a calibrator as ONNX: logits (N, K) in, probabilities (N, K) out."""
+    """Write a calibrator as an ONNX graph.
+
+    The graph maps logits (N, K) to probabilities (N, K).
+    """
     from focalcal.calibrators import load
 
     check_suffix(output, (".onnx",))

@@ -8,8 +8,6 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from focalcal.cli import _inputs, app, options, terminal
 from focalcal.errors import FitWarning, InputError
 from focalcal.files import check_suffix
@@ -21,23 +19,16 @@ if TYPE_CHECKING:
 
 @app.command(example="focalcal fit val.csv --method auto -o cal.json")
 def fit(
-    file: Annotated[Path, typer.Argument(help="Calibration set: a file or a quoted pattern.")],
+    file: Annotated[Path, "Calibration set: a file or a quoted pattern."],
     output: options.Output,
-    inputs: _inputs.Inputs,
-    method: Annotated[str, typer.Option(help="See `focalcal methods`.")] = "temperature",
-    objective: Annotated[str | None, typer.Option(help="nll, ece or adaptive_ece.")] = None,
-    search: Annotated[str | None, typer.Option(help="grid, line or gradient.")] = None,
-    gamma: Annotated[float | None, typer.Option(help="Training γ, for method focal.")] = None,
-    setting: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="Any setting of the method as name=value (value as JSON)."),
-    ] = None,
-    by: Annotated[
-        str | None, typer.Option(help="Column: a temperature for each slice, if that helps.")
-    ] = None,
+    inputs: _inputs.PartInputs,
+    method: Annotated[str, "See `focalcal methods`."] = "temperature",
+    objective: Annotated[str | None, "nll, ece or adaptive_ece."] = None,
+    search: Annotated[str | None, "grid, line or gradient."] = None,
+    gamma: Annotated[float | None, "Training γ, for method focal."] = None,
+    setting: Annotated[list[str] | None, "Any setting, as name=JSON.", "--set"] = None,
+    by: Annotated[str | None, "One temperature per slice of this column."] = None,
     floor: options.Floor = None,
-    engine: options.Engine = None,
-    scheduler: options.Scheduler = None,
 ) -> terminal.Result:
     """Fit a calibrator and save it as a small JSON file."""
     from focalcal.calibrators import make
@@ -46,21 +37,18 @@ def fit(
     given = {"objective": objective, "search": search, "gamma": gamma}
     params: dict[str, Any] = {k: v for k, v in given.items() if v is not None}
     params |= dict(_parse(item) for item in setting or [])
-    if by is not None and (method != "temperature" or params or engine):
+    if by is not None and (method != "temperature" or params or inputs.engine):
         raise InputError("expected --by with the temperature method, no settings and no engine")
     # They are in the diagnostics, printed below; the frame of the commands undoes the filter.
     warnings.simplefilter("ignore", FitWarning)
-    in_parts = _inputs.reads_parts(file, engine, scheduler)
-    if in_parts and by is not None:  # slices are read whole
-        file, in_parts = _inputs.as_pattern(file), False
-    if in_parts:
+    if inputs.in_parts(file) and by is None:  # slices are read whole
         from focalcal import scale
 
         with (
-            inputs.in_parts(file, engine, scheduler) as (source, running),
+            inputs.parts(file) as (source, running),
             terminal.progress(f"fitting {method}") as tick,
         ):
-            params["task"] = inputs.task
+            params["task"] = inputs.task or "auto"
             found = scale.fit(source, method, running, floor=floor, progress=tick, **params)
         names = source.partitions[0].columns.class_names
         return _saved(found.calibrator, names, output, passes=found.passes)
@@ -87,7 +75,7 @@ def _saved(
         record["chosen"] = calibrator.formula_
         record["candidates"] = [dataclasses.asdict(row) for row in calibrator.table_]
     parts = [*describe(calibrator), f"  saved to {output}"]
-    parts += [f"  {value} {name} over the files" for name, value in more.items()]
+    parts += [f"  {terminal.count(n, 'pass', 'passes')} over the files" for n in more.values()]
     return terminal.Result(record | more, parts)
 
 
@@ -105,13 +93,13 @@ def _fit_by(
     temperatures = {name: c.temperature_ for name, c in found.slices.items()}
     record = {"files": list(map(str, files)), "common": found.common.temperature_}
     record |= {"slices": temperatures, "gain": found.gain, "standard_error": found.error}
-    gain = f"{found.gain:.5f} ± {found.error:.5f} of held-out NLL"
+    gain = f"held-out NLL falls by {found.gain:.5f} ± {found.error:.5f}"
+    helps, one = f"A temperature for each {by} helps", f"One calibrator for all values of {by}"
     parts = [
-        f"A temperature for each {by} helps, by {gain}:"
-        if temperatures
-        else f"One calibrator for all: slices change {gain}, within noise.",
+        f"{helps}: {gain}." if temperatures else f"{one}: with several, {gain}, within noise.",
         *(f"  {by}={name}: T = {t:.4g}" for name, t in temperatures.items()),
-        f"  T = {found.common.temperature_:.4g} for all others, saved to {output}",
+        f"  {'all others' if temperatures else 'all'}: T = {found.common.temperature_:.4g}",
+        f"  saved to {output}",
     ]
     return terminal.Result(record, parts)
 
@@ -138,7 +126,7 @@ def describe(calibrator: Calibrator) -> list[Any]:
     if calibrator.method == "auto" and calibrator.task == "auto":
         lines[0] = f"auto: {calibrator.formula_}, chosen from"
         lines += [f"  {line}" for line in calibrator.table_text().splitlines()]
-    lines.append(f"  {d.objective}: {d.before:.6g} → {d.after:.6g} on {d.n} calibration samples")
+    lines.append(f"  {d.objective}: {d.before:.6g} → {d.after:.6g} on {d.n:,} calibration samples")
     names = getattr(calibrator, "class_names_", None)
     if names:
         shown = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")

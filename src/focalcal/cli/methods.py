@@ -4,17 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-from rich.table import Table
-
 from focalcal.cli import app, terminal
 
 
 @app.command(example="focalcal methods")
 def methods(
-    metrics: Annotated[
-        bool, typer.Option("--metrics", help="List the metrics instead of the calibrators.")
-    ] = False,
+    metrics: Annotated[bool, "List the metrics instead of the calibrators."] = False,
 ) -> terminal.Result:
     """List the calibrators, or the metrics, with one line each."""
     return _metrics() if metrics else _calibrators()
@@ -23,13 +18,13 @@ def methods(
 def _calibrators() -> terminal.Result:
     from focalcal.calibrators import METHODS
 
-    records = []
-    table = Table("method", "what it does", "keeps class", box=None)
+    records, rows = [], []
     for name, kind in METHODS.items():
         keeps, settings = kind.preserves_accuracy, list(kind().get_params(deep=False))
         record = {"method": name, "summary": kind.summary, "preserves_accuracy": keeps}
         records.append(record | {"settings": settings})
-        table.add_row(name, kind.summary, "yes" if keeps else "")
+        rows.append((name, kind.summary, "yes" if keeps else ""))
+    table = terminal.table(("method", "summary", "keeps class"), rows, text=3)
     return terminal.Result(records, [table])
 
 
@@ -37,12 +32,11 @@ def _metrics() -> terminal.Result:
     from focalcal.metrics import METRICS
 
     fields = ("name", "title", "explanation", "unit", "better", "why", "streams")
-    kinds = {"bootstrap": "bootstrap", None: None}
-    records = []
-    table = Table("metric", "what it is", "better", box=None)
+    records, rows = [], []
     for m in METRICS.values():
-        record = {field: getattr(m, field) for field in fields}
-        record["interval"] = kinds.get(m.interval, "closed form")
+        kind = m.interval if m.interval in ("bootstrap", None) else "closed form"
+        record = {field: getattr(m, field) for field in fields} | {"interval": kind}
         records.append(record | {"exact_stream": m.streams and m.bound is None})
-        table.add_row(m.name, m.explanation, m.better)
+        rows.append((m.name, m.explanation, m.better))
+    table = terminal.table(("metric", "definition", "better"), rows, text=3)
     return terminal.Result(records, [table])

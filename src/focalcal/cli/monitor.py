@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich import box
 from rich.table import Table
 
 from focalcal.cli import _inputs, app, options, terminal
@@ -16,7 +15,7 @@ from focalcal.errors import InputError
 from focalcal.files import write_text
 
 if TYPE_CHECKING:
-    from focalcal.metrics.monitoring import BatchResult, Monitor
+    from focalcal.metrics.monitoring import Monitor
     from focalcal.predictions import Predictions
 
 ALARM = 3
@@ -29,35 +28,25 @@ SHOWN = 26
     example="focalcal monitor reference.npz 'weeks/*.npz' --state monitor.json -o monitor.html"
 )
 def monitor(
-    reference: Annotated[
-        Path, typer.Argument(help="Labelled predictions to compare with, or a saved state (.json).")
-    ],
+    reference: Annotated[Path, "Labelled predictions to compare with, or a saved state (.json)."],
     inputs: _inputs.Inputs,
     new: Annotated[
         list[str] | None,
         typer.Argument(help="Files or patterns, one batch each, in order.", show_default=False),
     ] = None,
-    by: Annotated[
-        str | None, typer.Option(help="Column that cuts the new files into batches.")
-    ] = None,
-    state: Annotated[
-        Path | None, typer.Option(help="Save the state here, from which a later run can go on.")
-    ] = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Page to write (.html).")
-    ] = None,
-    level: Annotated[float, typer.Option(help="1 − probability of a false alarm, ever.")] = 0.95,
-    tolerance: Annotated[
-        float, typer.Option(help="Accuracy within ± this of confidence is calibrated.")
-    ] = 0.0,
+    by: Annotated[str | None, "Column that divides new files into batches."] = None,
+    state: Annotated[Path | None, "File to save the state in, for later runs."] = None,
+    output: Annotated[Path | None, "Page to write (.html).", "--output", "-o"] = None,
+    level: Annotated[float, "1 − probability of any false alarm."] = 0.95,
+    tolerance: Annotated[float, "Allowed |accuracy − confidence|."] = 0.0,
     calibrator: options.ApplyFirst = None,
     floor: options.Floor = None,
 ) -> terminal.Result:
-    """Test each batch against the reference and against "calibrated".
+    """Test each new batch for miscalibration and drift.
 
-    The tests may be looked at after every batch: all false alarms together have a probability of
-    at most 1 − level. Batches without labels are tested for drift of their confidences only.
-    Exit code 3 while an alarm stands.
+    The tests remain valid when you look after every batch: all false alarms together have a
+    probability of at most 1 − level. Batches without labels are tested for drift of the
+    confidences only. The exit code is 3 while an alarm is active.
     """
     from focalcal.calibrators import load
     from focalcal.metrics.monitoring import Monitor
@@ -125,9 +114,9 @@ def _parts(running: Monitor, output: Path | None) -> Iterator[Any]:
     """What the terminal shows."""
     yield terminal.Text(running.verdict, "bold")
     if running.results:
-        yield _table(running.results)
+        yield _table(running)
     yield (
-        f"p-values of {len(running.tests)} tests, valid at any time; an alarm is p ≤ "
+        f"p-values of {len(running.tests)} tests, valid at any time; ! marks an alarm, p ≤ "
         f"{running.threshold:.3g}: all false alarms together have a probability of at most "
         f"{100 * (1 - running.level):g} %."
     )
@@ -139,18 +128,17 @@ def _parts(running: Monitor, output: Path | None) -> Iterator[Any]:
         yield f"Written to {output}"
 
 
-def _table(results: list[BatchResult]) -> Table:
+def _table(running: Monitor) -> Table:
     from focalcal.metrics.monitoring import TESTS
 
-    title = f"the last {SHOWN} of {len(results)} batches" if len(results) > SHOWN else None
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True, title=title)
-    table.add_column("batch", overflow="ellipsis", max_width=14, no_wrap=True)
-    for name in ("n", "right, %", "expected", *TESTS):
-        table.add_column(name, justify="right", no_wrap=True)
-    for r in results[-SHOWN:]:
-        accuracy = "–" if r.accuracy is None else f"{100 * r.accuracy.value:.1f}"
+    rows = []
+    for r in running.results[-SHOWN:]:
         e = r.expected_accuracy
+        accuracy = "–" if r.accuracy is None else f"{100 * r.accuracy.value:.1f}"
         expected = f"{100 * e.value:.1f} ± {100 * (e.high - e.low) / 2:.1f}"
-        tests = [("! " if test in r.alarms else "") + f"{r.p_values[test]:.2g}" for test in TESTS]
-        table.add_row(r.name, f"{r.n}", accuracy, expected, *tests)
-    return table
+        p_values = [r.p_values[test] for test in TESTS]
+        tests = ["! " * (p <= running.threshold) + terminal.p_cell(p) for p in p_values]
+        rows.append((r.name, f"{r.n:,}", accuracy, expected, *tests))
+    n = len(running.results)
+    title = f"the last {SHOWN} of {n} batches" if n > SHOWN else None
+    return terminal.table(("batch", "n", "acc., %", "expected", *TESTS), rows, title)

@@ -1,30 +1,41 @@
-"""Options and arguments that several commands share."""
+"""Options of the commands: `Annotated[type, help, *names]`, and those that several share.
+
+A parameter without a default is an argument unless it has names; all others are options.
+"""
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, get_args
 
 import typer
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors (and JSON) only.")]
-File = Annotated[Path, typer.Argument(help="Predictions: a file or a quoted pattern.")]
-Calibrator = Annotated[Path, typer.Argument(help="Calibrator file from `focalcal fit`.")]
-ApplyFirst = Annotated[Path | None, typer.Option(help="Calibrator file to apply first.")]
-Output = Annotated[Path, typer.Option("--output", "-o", help="File to write.")]
-Bins = Annotated[int, typer.Option(help="Number of bins.", min=1)]
-Resamples = Annotated[
-    int | None, typer.Option(help="Bootstrap resamples behind the intervals.", min=2)
-]
-Seed = Annotated[int, typer.Option(help="Seed of the bootstrap and the folds.")]
-Floor = Annotated[float | None, typer.Option(help="Smallest probability, for files with zeros.")]
-By = Annotated[list[str] | None, typer.Option(help="Column to slice by; may be repeated.")]
-Level = Annotated[float, typer.Option(help="Coverage of the intervals.")]
-Engine = Annotated[
-    str | None,
-    typer.Option(help="Read parquet files in parts: stream (this machine's threads) or dask."),
-]
-Scheduler = Annotated[
-    str | None, typer.Option(help="Address of a Dask scheduler, e.g. tcp://host:8786.")
-]
+METAVARS = {bool: "", int: "N", float: "X", Path: "FILE"}
+"""What the help shows for the value of an option; "NAME" for all other types."""
+Json = Annotated[bool, "Print JSON instead of text."]
+Quiet = Annotated[bool, "Print errors (and JSON) only.", "--quiet", "-q"]
+File = Annotated[Path, "Predictions: a file or a quoted pattern."]
+Calibrator = Annotated[Path, "Calibrator file from `focalcal fit`."]
+ApplyFirst = Annotated[Path | None, "Calibrator file to apply first."]
+Output = Annotated[Path, "File to write.", "--output", "-o"]
+Bins = Annotated[int, "Number of bins."]
+Resamples = Annotated[int | None, "Number of bootstrap resamples."]
+Seed = Annotated[int, "Random seed of the bootstrap and the folds."]
+Floor = Annotated[float | None, "Smallest probability, if some are zero."]
+By = Annotated[list[str] | None, "Column to slice by; may be repeated."]
+Level = Annotated[float, "Coverage of the intervals."]
+
+
+def declared(parameter: inspect.Parameter, panel: str | None = None) -> inspect.Parameter:
+    """The parameter as Typer reads it; one with a declaration of Typer's own keeps it."""
+    kind, help, *names = get_args(parameter.annotation) or (None, None)
+    info: Any = help
+    if isinstance(help, str):
+        if parameter.default is parameter.empty and not names:
+            info = typer.Argument(help=help)
+        else:
+            names = names or [f"--{parameter.name.replace('_', '-')}"]
+            metavar = next((METAVARS[t] for t in (kind, *get_args(kind)) if t in METAVARS), "NAME")
+            info = typer.Option(*names, help=help, metavar=metavar, rich_help_panel=panel)
+    return parameter.replace(kind=parameter.KEYWORD_ONLY, annotation=Annotated[kind, info])

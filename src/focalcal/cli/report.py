@@ -20,35 +20,30 @@ def report(
     models: Annotated[
         list[str] | None,
         typer.Argument(
-            help="NAME=FOLDER for each model to compare; a folder holds val.npz and test.npz, or "
-            "is a run of focalcal train.",
+            help="Models to compare, as NAME=FOLDER; a folder holds val.npz and test.npz, or is "
+            "a run of focalcal train.",
             show_default=False,
         ),
     ] = None,
-    val: Annotated[
-        Path | None, typer.Option(help="Validation predictions: calibrators are fitted on these.")
-    ] = None,
-    test: Annotated[
-        Path | None, typer.Option(help="Test predictions: everything is measured on these.")
-    ] = None,
-    output: Annotated[
-        Path, typer.Option("--output", "-o", help="File to write: .html, .md or .json.")
-    ] = Path("report.html"),
-    format: Annotated[
-        str | None,
-        typer.Option("--output-format", help="html, md or json; default: the file's ending."),
-    ] = None,
-    methods: Annotated[
-        str | None, typer.Option(help="Calibrators to fit, separated by commas; default: all.")
-    ] = None,
+    val: Annotated[Path | None, "Validation predictions, to fit the calibrators on."] = None,
+    test: Annotated[Path | None, "Test predictions, to measure everything on."] = None,
+    output: Annotated[Path, "File to write: .html, .md or .json.", "--output", "-o"] = Path(
+        "report.html"
+    ),
+    format: Annotated[str | None, "html, md or json.", "--output-format"] = None,
+    methods: Annotated[str | None, "Calibrators a,b,c to fit; default: all."] = None,
     bins: options.Bins = 15,
     resamples: options.Resamples = 200,
     seed: options.Seed = 0,
     by: options.By = None,
     floor: options.Floor = None,
-    name: Annotated[str, typer.Option(help="Name of the model, with --val and --test.")] = "model",
+    name: Annotated[str, "Name of the model, with --val and --test."] = "model",
 ) -> terminal.Result:
-    """Fit the calibrators on validation, measure them on test, write one offline page."""
+    """Compare calibrators and models on one offline page.
+
+    Calibrators are fitted and chosen on the validation predictions and measured on the test
+    predictions.
+    """
     from focalcal import report as reports
 
     reports.check_format(output, format)

@@ -1,4 +1,4 @@
-"""`focalcal show`: what a calibrator file holds."""
+"""`focalcal show`: the contents of a calibrator file."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from focalcal.cli.fit import describe
 
 @app.command(example="focalcal show cal.json")
 def show(calibrator: options.Calibrator) -> terminal.Result:
-    """Show a calibrator: its method, its numbers, what it was fitted on, its warnings."""
+    """Show what a calibrator file contains."""
     from focalcal.calibrators import load
     from focalcal.calibrators.persistence import to_dict
 

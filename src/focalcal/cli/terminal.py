@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -94,15 +95,22 @@ def result(json: bool, record: Any, *parts: Any) -> None:
         show(*parts)
 
 
-def table(header: Sequence[str], rows: Iterable[Sequence[str]], title: str | None = None) -> Table:
-    """A table whose first column holds names and the others numbers."""
-    made = Table(title=title)
-    made.add_column(header[0], overflow="fold")
-    for name in header[1:]:
-        made.add_column(name, justify="right")
+def table(
+    header: Sequence[str], rows: Iterable[Sequence[str]], title: str | None = None, *, text: int = 1
+) -> Table:
+    """A table whose first columns, `text` in number, hold text and the others numbers."""
+    made = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    made.title, made.title_justify = title, "left"
+    for i, name in enumerate(header):
+        made.add_column(name, justify="left" if i < text else "right", overflow="fold")
     for row in rows:
         made.add_row(*row)
     return made
+
+
+def count(n: int, one: str, several: str = "") -> str:
+    """A number of things, as in "1 file" or "1,000 files"."""
+    return f"{n:,} {one if n == 1 else several or one + 's'}"
 
 
 def p_text(p: float) -> str:

@@ -43,7 +43,7 @@ def test_evaluate_fit_apply(memory, pattern, tmp_path):
     assert fitted["passes"] <= 3
     there = calibrators.make("temperature").fit(z, y)
     assert calibrators.load(saved).temperature_ == pytest.approx(there.temperature_, rel=1e-9)
-    assert "passes over the files" in run("fit", pattern, "-o", saved, "--method", "temperature")
+    assert "over the files" in run("fit", pattern, "-o", saved, "--method", "temperature")
 
     assert f"{ROWS} rows" in run("apply", saved, pattern, "-o", tmp_path / "out")
     out = Source.open(tmp_path / "out")

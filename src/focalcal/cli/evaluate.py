@@ -88,10 +88,8 @@ def _in_parts(source: Any, engine: Any, bins: int, by: Any, title: str) -> termi
     record["reliability"] = dataclasses.asdict(result.reliability)
     title = f"{title}: {n:,} samples, {k} classes, {terminal.count(files, 'file')}"
     table = terminal.table(("metric", "value", "within ±"), rows, title)
-    sketch = reliability_sketch(result.reliability)
-    return terminal.Result(
-        record, [table, sketch, f"{terminal.count(passes, 'pass', 'passes')} over the files."]
-    )
+    sketch, read = reliability_sketch(result.reliability), terminal.count(passes, "pass", "passes")
+    return terminal.Result(record, [table, sketch, f"{read} over the files."])
 
 
 def _of_slices(result: SlicedEvaluation, title: str) -> terminal.Result:

@@ -45,7 +45,7 @@ def test_evaluate_fit_apply(memory, pattern, tmp_path):
     assert calibrators.load(saved).temperature_ == pytest.approx(there.temperature_, rel=1e-9)
     assert "over the files" in run("fit", pattern, "-o", saved, "--method", "temperature")
 
-    assert f"{ROWS} rows" in run("apply", saved, pattern, "-o", tmp_path / "out")
+    assert f"{ROWS:,} rows" in run("apply", saved, pattern, "-o", tmp_path / "out")
     out = Source.open(tmp_path / "out")
     found = np.concatenate([b.probs for p in out.partitions for b in p.batches()])
     np.testing.assert_allclose(found, there.predict_proba(z), atol=1e-6)

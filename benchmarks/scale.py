@@ -42,7 +42,7 @@ import pyarrow.parquet as pq
 from focalcal import scale
 from focalcal._blocks import available_cores
 from focalcal.calibrators._newton import moment_sums
-from focalcal.calibrators.sums import first_sums
+from focalcal.calibrators.sums import with_first
 from focalcal.formats.arrow import numpy_to_column
 from focalcal.provenance import provenance
 from focalcal.scale.evaluation import merge_by_slice, partition_statistics
@@ -127,7 +127,9 @@ def passes_of(source: scale.Source, engine: scale.Engine) -> dict[str, Callable[
             partial(partition_statistics, bins=15, edges={}, quick=True, sums={}),
             merge=merge_by_slice,
         ),
-        "temperature, first": lambda: sums(first_sums),
+        "temperature, first": lambda: sums(
+            with_first, then=moment_sums, floor=0.0, fast=True, weights=None
+        ),
         "temperature": lambda: sums(moment_sums, weights=None),
     }
 

@@ -76,7 +76,7 @@ def test_grid_searches_find_the_same_point(memory, pattern, method, params, monk
 
 
 @pytest.mark.parametrize("kind", ["chance", "separable", "flat"])
-@pytest.mark.parametrize("method", ["temperature", "focal-temperature"])
+@pytest.mark.parametrize("method", ["temperature", "focal-temperature", "structured-vector"])
 def test_ends_of_the_range_are_recognised(tmp_path, rng, kind, method):
     z = rng.normal(size=(3000, 3))
     y = z.argmax(axis=1) if kind == "separable" else z.argmin(axis=1)
@@ -132,6 +132,7 @@ def test_a_floor_is_learnt_for_zeros_as_in_memory(tmp_path, rng, method):
     given = Predictions(probs=p, labels=y)
     there = calibrators.make(method).fit(given.as_logits(), y)
     assert found.floor_ == there.floor_ > 0
+    assert found.diagnostics_.before == pytest.approx(there.diagnostics_.before, abs=1e-7)
     assert found.diagnostics_.after == pytest.approx(there.diagnostics_.after, abs=1e-7)
     lifted = fit(source, method, floor=1e-9, **FAST).calibrator
     assert lifted.floor_ == 0

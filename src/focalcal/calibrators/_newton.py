@@ -70,15 +70,13 @@ def moment_sums(
     weights: Array | None,
     beta: float,
     *,
-    plain: bool = False,
     quick: bool | None = None,
     double: bool = False,
 ) -> np.ndarray:
     """The weighted sums behind `Moments` and the sum of weights, (5,): sums of parts add up.
 
-    Row sums are in the precision of the logits, sums over rows in float64. plain: add a sixth, the
-    loss at β = 1, from the same pass; quick: use compiled loops (by size if None), where rows are
-    short and in NumPy; double: row sums are in float64.
+    Row sums are in the precision of the logits, sums over rows in float64. quick: use compiled
+    loops (by size if None), where rows are short and in NumPy; double: row sums are in float64.
     """
     xp = namespace(logits)
     dtype = xp.float64 if double else logits.dtype
@@ -92,21 +90,18 @@ def moment_sums(
     def block(rows: slice) -> Array:
         find = _compiled_moments if quick else partial(_moments_at, axis=axis)
         given = xp.astype(logits[rows], dtype, copy=False)
-        z, own, norm, mean, square = find(given, labels[rows], beta)
+        own, norm, mean, square = find(given, labels[rows], beta)
         w = xp.ones_like(own) if weights is None else xp.astype(weights[rows], xp.float64)
         last = xp.sum(w * own)
         sums = [xp.sum(w * xp.log(norm)) - beta * last, xp.sum(w * mean) - last]
-        sums += [xp.sum(w * square), -last, xp.sum(w)]
-        if plain:
-            sums.append(xp.sum(w * xp.log(_total(xp.exp(z), axis))) - last)
-        return xp.stack(sums)
+        return xp.stack([*sums, xp.sum(w * square), -last, xp.sum(w)])
 
     elements = _QUICK_BLOCK if quick else _BLOCK_BYTES // logits.dtype.itemsize
     return to_numpy(sum(map_rows(block, logits, elements)))
 
 
 def _moments_at(z: Array, y: Array, beta: float, axis: int) -> tuple[Array, ...]:
-    """z − max z and, in float64, that of the label, Σ e, and mean and variance of z by e.
+    """z − max z of the label, Σ e, and mean and variance of z − max z by e, in float64.
 
     axis: where the classes go, which are last in z as it is given.
     """
@@ -125,7 +120,7 @@ def _moments_at(z: Array, y: Array, beta: float, axis: int) -> tuple[Array, ...]
         e *= z
         mean = _total(e, axis) / norm
         e *= z
-        return z, own, norm, mean, _total(e, axis) / norm - mean * mean
+        return own, norm, mean, _total(e, axis) / norm - mean * mean
 
 
 def _total(e: Array, axis: int) -> Array:
@@ -144,7 +139,7 @@ def _compiled_moments(z: np.ndarray, y: np.ndarray, beta: float) -> tuple[np.nda
     with np.errstate(over="ignore"):
         e = np.exp(below * beta)
     loops.moments(below, e, y, *out)
-    return below, *out
+    return tuple(out)
 
 
 def moments_of(sums: np.ndarray) -> Moments:

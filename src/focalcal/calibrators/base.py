@@ -150,6 +150,8 @@ class Calibrator(BaseEstimator):
     state: ClassVar[dict[str, str | None]] = {}
     """Fitted attributes that define the map and are saved, with their shapes: K classes, J columns,
     L = 2^m − 1 edges, P = L + 1 pieces, or a digit; "" is a number, and None is not checked."""
+    takes_sums: ClassVar[bool] = False
+    """Whether `_fit` accepts `calibrators.sums.SampledData`, for data that do not fit in memory."""
     floors: ClassVar[str] = "zeros"
     """When `floor_` is learnt: "zeros" (if logits of −∞ are given), "always", or "never"."""
 
@@ -162,9 +164,6 @@ class Calibrator(BaseEstimator):
     def _fit(self, data: FitData) -> dict[str, Any]:
         """Learn the attributes named in `state`; return the fields of `Diagnostics` that apply."""
         raise NotImplementedError
-
-    _fit_sums: ClassVar[Callable[..., dict[str, Any]] | None] = None
-    """`_fit` to data too many to hold, where a calibrator has one: see `calibrators.sums`."""
 
     def _log_proba(self, logits: Array) -> Array:
         """Log-probabilities (N, K) of float logits (N, K), in array API operations only."""

@@ -12,7 +12,6 @@ from focalcal._checks import check_gamma
 from focalcal.calibrators._focal_nll import gradient_search
 from focalcal.calibrators._newton import Optimum
 from focalcal.calibrators.base import Calibrator, FitData, map_nll, softmax_nll
-from focalcal.calibrators.sums import best_temperature
 from focalcal.calibrators.temperature import SearchedScaling, scaled
 from focalcal.errors import InputError
 from focalcal.maps import focal_log_map
@@ -138,9 +137,8 @@ class FocalTemperatureScaling(SearchedScaling):
     def _search(self) -> str:
         return self.search or super()._search()
 
-    def _best(self, data: FitData) -> tuple[Optimum, dict[str, Any]]:
-        plain, first = best_temperature(data)
-        return gradient_search(data, plain, self.gamma_range), first
+    def _best(self, data: FitData) -> Optimum:
+        return gradient_search(data, super()._best(data), self.gamma_range)
 
     def _keep(self, gamma: float, temperature: float) -> None:
         self.gamma_, self.temperature_ = gamma, temperature

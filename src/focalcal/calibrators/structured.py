@@ -37,6 +37,7 @@ class _StructuredScaling(AffineScaling):
     """softmax(W log softmax(z/T) + b): T first, then the shrunken deviations of W from I."""
 
     state: ClassVar[dict[str, str | None]] = {"temperature_": "", "weight_": "KK", "bias_": "K"}
+    takes_sums: ClassVar[bool] = True
     full: ClassVar[bool]
 
     def __init__(self, strength: float = 1.0, task: str = "auto") -> None:
@@ -50,7 +51,7 @@ class _StructuredScaling(AffineScaling):
         return log_softmax(scaled(logits, self.temperature_))
 
     def _fit(self, data: FitData) -> dict[str, Any]:
-        plain, first = best_temperature(data)
+        plain = best_temperature(data)
         self.temperature_ = plain.temperature
         logits, labels, weights = data.numpy()
         # Weights say how much data there is: doubling them all halves the shrinkage.
@@ -65,12 +66,11 @@ class _StructuredScaling(AffineScaling):
 
         penalty = prior_penalty(n, data.n_classes, self.strength, self.full)
         found = fit_affine(self._features(logits), labels, weights, penalty, nll)
-        if isinstance(data, SampledData):
-            first |= {"after": found.loss, "at_edge": plain.kind in ("chance", "separable")}
         self.weight_, self.bias_ = found.weight, found.bias
-        return affine_outcome(found, *degenerate_notes(plain.kind, self.temperature_)) | first
-
-    _fit_sums = _fit
+        outcome = affine_outcome(found, *degenerate_notes(plain.kind, self.temperature_))
+        if nll is not None:
+            outcome["after"] = found.loss
+        return outcome | {"at_edge": plain.kind in ("chance", "separable")}
 
 
 def affine_sums(

@@ -1,8 +1,7 @@
-"""Fits to data too many to hold: from a sample of them, and sums over all.
+"""Fits to data that do not fit in memory: from a sample, and sums over all samples.
 
-A calibrator that can be fitted so has a `_fit_sums`, which takes `SampledData` where `_fit` takes
-`FitData` and returns fields for `Diagnostics`, "before" and "n_per_class" among them. Every search
-starts from the optimum of the sample, so the passes over everything only polish it.
+The `_fit` of a calibrator with `takes_sums` also accepts `SampledData`. Every search starts from
+the optimum of the sample, so that few passes over all samples are left to do.
 """
 
 from __future__ import annotations
@@ -50,14 +49,14 @@ class SampledData(FitData):
     size: int
     total: Callable[..., np.ndarray]
 
-
-def takes_sums(kind: type[Calibrator]) -> bool:
-    """Whether calibrators of this class can be fitted so."""
-    return kind._fit_sums is not None
+    @property
+    def large(self) -> bool:
+        """Whether sums go through compiled loops."""
+        return kernels.fast(self.size * self.n_classes)
 
 
 def fit_sums(calibrator: Calibrator, data: SampledData) -> Calibrator:
-    """Fit a calibrator that has a `_fit_sums`; returns it.
+    """Fit a calibrator that has `takes_sums`; returns it.
 
     A floor is learnt if the sample has logits of −∞; without one, such logits are an error.
     """
@@ -68,22 +67,40 @@ def fit_sums(calibrator: Calibrator, data: SampledData) -> Calibrator:
     if has_zeros(data.logits):
         calibrator.floor_ = fit_floor(data.logits, data.labels, None)
     floor = calibrator.floor_
+    known: dict[str, Any] = {}
 
     def total(function: Callable[..., np.ndarray], **settings: Any) -> np.ndarray:
-        return data.total(_of_floored, then=function, floor=floor, **settings)
+        if known:
+            return data.total(of_floored, then=function, floor=floor, **settings)
+        quick = data.large and floor == 0  # compiled loops make −∞ the lowest finite number
+        sums = data.total(with_first, then=function, floor=floor, fast=quick, **settings)
+        loss, n, *counts = sums[: 2 + data.n_classes].tolist()
+        known.update(before=loss / n, n_per_class=tuple(map(int, counts)))
+        return sums[2 + data.n_classes :]
 
     above = dataclasses.replace(data, logits=_above(data.logits, floor), total=total)
-    calibrator._diagnose(n=data.size, **calibrator._fit_sums(above))
+    outcome = calibrator._fit(above)
+    calibrator._diagnose(n=data.size, **{"warnings": (), **known, **outcome})
     return calibrator
 
 
-def _of_floored(
+def with_first(
+    logits: np.ndarray, labels: np.ndarray, *, fast: bool, **settings: Any
+) -> np.ndarray:
+    """NLL of the softmax, samples and samples per class, then the sums of `of_floored`."""
+    own = moment_sums(logits, labels, None, 1.0, quick=fast)[[0, 4]]
+    counts = np.bincount(labels, minlength=logits.shape[1])
+    return np.concatenate([own, counts, of_floored(logits, labels, **settings)])
+
+
+def of_floored(
     logits: np.ndarray,
     labels: np.ndarray,
     then: Callable[..., np.ndarray],
     floor: float,
     **settings: Any,
 ) -> np.ndarray:
+    """The sums of a function of the logits above a floor."""
     return then(_above(logits, floor), labels, **settings)
 
 
@@ -99,41 +116,28 @@ def _above(logits: np.ndarray, floor: float) -> np.ndarray:
     return logits
 
 
-def best_temperature(data: FitData) -> tuple[Optimum, dict[str, Any]]:
-    """The best β = 1/T; of sums "before", the NLL at β = 1, and "n_per_class" for `Diagnostics`."""
+def best_temperature(data: FitData) -> Optimum:
+    """The β = 1/T of lowest NLL."""
     if not isinstance(data, SampledData):
-        return fit_inverse_temperature(data.logits, data.labels, data.weights), {}
+        return fit_inverse_temperature(data.logits, data.labels, data.weights)
     start = fit_inverse_temperature(data.logits, data.labels, None)
     # The ends of the range are recognised from the origin, not from a start on a sample.
     begin = start.beta if start.kind == "inner" else 0.0
-    first: dict[str, Any] = {}
-    quick = kernels.fast(data.size * data.n_classes)
 
     def fit(double: bool) -> Optimum:
         def at(beta: float) -> Moments:
-            settings = {"beta": beta, "quick": quick, "double": double}
-            if first:
-                return moments_of(data.total(moment_sums, weights=None, **settings))
-            sums = data.total(first_sums, **settings)
-            first["before"] = float(sums[5] / sums[4])
-            first["n_per_class"] = tuple(sums[6:].astype(int).tolist())
-            return moments_of(sums[:5])
+            settings = {"weights": None, "beta": beta, "quick": data.large, "double": double}
+            return moments_of(data.total(moment_sums, **settings))
 
         return search(at, begin)
 
-    return in_range(fit, float(np.abs(data.logits).max())), first
-
-
-def first_sums(logits: np.ndarray, labels: np.ndarray, **settings: Any) -> np.ndarray:
-    """`moment_sums`, and what only one pass needs to find: NLL at β = 1 and class counts."""
-    sums = moment_sums(logits, labels, None, plain=True, **settings)
-    return np.concatenate([sums, np.bincount(labels, minlength=logits.shape[1])])
+    return in_range(fit, float(np.abs(data.logits).max()))
 
 
 def sums_grid(
     data: SampledData, objective: str, bins: int, gammas: np.ndarray, temperatures: np.ndarray
-) -> tuple[Best, dict[str, Any]]:
-    """The best of gammas × temperatures by ECE, and errors and class counts for `Diagnostics`.
+) -> tuple[Best, float]:
+    """The best of gammas × temperatures by ECE, and the ECE without calibration.
 
     Fixed bins are exact, in one pass for each POINTS_PER_PASS points. Equal-mass errors come from a
     histogram of about 2,000 cells per point: the chosen point's error is within twice the largest
@@ -147,25 +151,18 @@ def sums_grid(
     for i in range(0, len(everything), POINTS_PER_PASS):
         part = np.array(everything[i : i + POINTS_PER_PASS])
         sums = data.total(histograms, pairs=part, edges=edges)
-        counts = sums[-data.n_classes :]
-        tables = sums[: -data.n_classes].reshape(len(part), 3, -1)
-        for table in tables:
+        for table in sums.reshape(len(part), 3, -1):
             b = Bins(edges, *table)
             b = b if fixed else Ordered.of_cells(b).equal_mass(bins)
             errors.append(float(_bins.mean_gap(b)))
     best = int(np.argmin(errors[:-1]))
-    first: dict[str, Any] = {"before": errors[-1], "after": errors[best]}
-    first["n_per_class"] = tuple(counts.astype(int).tolist())
-    return Best(*pairs[best], error=errors[best], points=len(pairs)), first
+    return Best(*pairs[best], error=errors[best], points=len(pairs)), errors[-1]
 
 
 def histograms(
     logits: np.ndarray, labels: np.ndarray, pairs: np.ndarray, edges: np.ndarray
 ) -> np.ndarray:
-    """Counts, confidence sums and hits (M, 3, bins) of the top class at pairs (M, 2), flat.
-
-    The class counts follow.
-    """
+    """Counts, confidence sums and hits (M, 3, bins) of the top class at pairs (M, 2), flat."""
     correct = logits.argmax(axis=1) == labels
     points = [Point(t, (g,)) for g, t in pairs.tolist()]
     total = np.zeros((len(points), 3, len(edges) - 1))
@@ -176,7 +173,7 @@ def histograms(
         for table, row in zip(total, odds):
             b = _bins.bin_samples(expit(row), correct[rows], edges)
             table += (b.counts, b.confidence_sums, b.correct_sums)
-    return np.concatenate([total.reshape(-1), np.bincount(labels, minlength=logits.shape[1])])
+    return total.reshape(-1)
 
 
 @cache

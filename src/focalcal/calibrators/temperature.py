@@ -24,6 +24,7 @@ class SearchedScaling(Calibrator):
     """A temperature, and γ, by Newton on the NLL or by search for the lowest calibration error."""
 
     preserves_accuracy: ClassVar[bool] = True
+    takes_sums: ClassVar[bool] = True
     grid: ClassVar[tuple[float, ...]]
     """The temperatures that are searched by default."""
 
@@ -49,8 +50,8 @@ class SearchedScaling(Calibrator):
     def _gammas(self) -> np.ndarray:
         return np.zeros(1)
 
-    def _best(self, data: FitData) -> tuple[Optimum, dict[str, Any]]:
-        """The optimum by NLL, and further fields for `Diagnostics`."""
+    def _best(self, data: FitData) -> Optimum:
+        """The optimum by NLL."""
         return best_temperature(data)
 
     def _keep(self, gamma: float, temperature: float) -> None:
@@ -62,9 +63,9 @@ class SearchedScaling(Calibrator):
     def _fit(self, data: FitData) -> dict[str, Any]:
         search = self._search()
         if search == "gradient":
-            best, first = self._best(data)
+            best = self._best(data)
             self._keep(best.gamma, best.temperature)
-            return nll_outcome(best) | first
+            return nll_outcome(best)
         grid = self._grid()
         if isinstance(data, SampledData):
             if search == "line" or self.objective == "nll":
@@ -72,17 +73,16 @@ class SearchedScaling(Calibrator):
                     "expected the search 'grid' by ECE, or 'gradient' by NLL, for a fit at scale, "
                     f"got search={search!r}, objective={self.objective!r}"
                 )
-            found, first = sums_grid(data, self.objective, self.bins, **grid)
+            found, before = sums_grid(data, self.objective, self.bins, **grid)
             self._keep(found.gamma, found.temperature)
-            return found.outcome(self.objective, **grid) | first
+            measured = {"before": before, "after": found.error}
+            return found.outcome(self.objective, **grid) | measured
         nll = self.objective == "nll"
         scores = NllScores(data) if nll else TopScores(data, self.objective, self.bins)
         found = (grid_search if search == "grid" else line_search)(scores, **grid)
         self._keep(found.gamma, found.temperature)
         outcome = found.outcome(self.objective, **grid)
         return outcome if nll else outcome | scores.measured(self._log_proba)
-
-    _fit_sums = _fit
 
 
 class TemperatureScaling(SearchedScaling):

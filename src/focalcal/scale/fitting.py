@@ -13,12 +13,12 @@ import numpy as np
 from focalcal import calibrators
 from focalcal._arrays import two_columns
 from focalcal.calibrators import Calibrator
-from focalcal.calibrators.sums import SampledData, fit_sums, takes_sums
+from focalcal.calibrators.sums import SampledData, fit_sums
 from focalcal.errors import InputError
 from focalcal.scale.engines import Engine, Progress, StreamEngine
 from focalcal.scale.source import Partition, Source
 
-METHODS = tuple(name for name, kind in calibrators.METHODS.items() if takes_sums(kind))
+METHODS = tuple(name for name, kind in calibrators.METHODS.items() if kind.takes_sums)
 """The methods whose fit is a sum over samples; the others are fitted in memory, to a sample."""
 SAMPLE_ROWS = 2**17
 

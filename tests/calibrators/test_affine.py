@@ -16,8 +16,8 @@ from focalcal.calibrators import (
     TemperatureScaling,
     VectorScaling,
 )
-from focalcal.calibrators._softmax_fit import Penalty, fit_affine
-from focalcal.calibrators.ensemble import mixture_weights
+from focalcal.calibrators.affine import Penalty, fit_affine
+from focalcal.calibrators.temperature import mixture_weights
 from focalcal.errors import FileFormatError, FitWarning, InputError
 
 
@@ -110,7 +110,7 @@ def test_structured_finds_what_temperature_cannot(calibrated_data):
 
 
 def test_non_convergence_is_said(calibrated_data, monkeypatch):
-    monkeypatch.setattr("focalcal.calibrators._softmax_fit.MAX_ITERATIONS", 1)
+    monkeypatch.setattr("focalcal.calibrators.affine.MAX_ITERATIONS", 1)
     with pytest.warns(FitWarning, match="did not converge"):
         fitted = MatrixScaling().fit(*calibrated_data(200, 4))
     assert not fitted.diagnostics_.converged

@@ -44,7 +44,7 @@ def test_other_methods_reach_the_same_loss(memory, pattern, method):
 
 
 def test_structured_without_whitening(memory, pattern, monkeypatch):
-    monkeypatch.setattr("focalcal.calibrators._softmax_fit.MAX_WHITENED", 0)
+    monkeypatch.setattr("focalcal.calibrators.affine.MAX_WHITENED", 0)
     source = Source.open(pattern)
     slow = fit(source, "structured-vector", **FAST)
     there = calibrators.make("structured-vector").fit(*memory).diagnostics_

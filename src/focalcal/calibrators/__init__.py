@@ -9,20 +9,27 @@ from __future__ import annotations
 from typing import Any
 
 from focalcal.calibrators import persistence as _persistence
-from focalcal.calibrators.affine import DirichletScaling, MatrixScaling, VectorScaling
+from focalcal.calibrators.affine import (
+    DirichletScaling,
+    MatrixScaling,
+    StructuredMatrixScaling,
+    StructuredVectorScaling,
+    VectorScaling,
+)
 from focalcal.calibrators.auto import AutoCalibrator
 from focalcal.calibrators.base import Calibrator, Diagnostics
 from focalcal.calibrators.binary import BetaCalibration, PlattScaling, QuadraticScaling
 from focalcal.calibrators.binning import BayesianBinning, HistogramBinning, IsotonicCalibration
-from focalcal.calibrators.ensemble import EnsembleTemperatureScaling
 from focalcal.calibrators.focal import FocalCalibration, FocalTemperatureScaling
 from focalcal.calibrators.focal_structured import FocalStructuredScaling
-from focalcal.calibrators.identity import Identity
 from focalcal.calibrators.improvement import Improvement, improvement
 from focalcal.calibrators.prior import PriorCorrection
 from focalcal.calibrators.spline import SplineCalibration
-from focalcal.calibrators.structured import StructuredMatrixScaling, StructuredVectorScaling
-from focalcal.calibrators.temperature import TemperatureScaling
+from focalcal.calibrators.temperature import (
+    EnsembleTemperatureScaling,
+    Identity,
+    TemperatureScaling,
+)
 from focalcal.calibrators.to_onnx import attach_to_onnx
 from focalcal.calibrators.venn_abers import VennAbers
 from focalcal.calibrators.wrappers import CalibratedClassifier

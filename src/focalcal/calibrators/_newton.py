@@ -63,6 +63,25 @@ class Optimum:
     def temperature(self) -> float:
         return 1.0 / self.beta if self.beta > 0 else math.inf
 
+    @property
+    def at_edge(self) -> bool:
+        return self.kind in ("chance", "separable", "gamma")
+
+    @property
+    def notes(self) -> list[str]:
+        """A warning if the optimum is at an end of its range, or any temperature is as good."""
+        notes = {
+            "chance": "the logits are worse than chance on the calibration data, so the best "
+            "temperature is infinite and every prediction is uniform; check the labels",
+            "separable": "every calibration sample is classified correctly, so a lower temperature "
+            f"is always better; stopped at T = {self.temperature:.3g}, use more data",
+            "flat": "all logits of each sample are equal, so every temperature gives the same "
+            "probabilities; kept T = 1",
+            "gamma": f"gamma ran to the end of its range, {self.gamma:g}; the fit is valid but "
+            "gamma is not meaningful: widen gamma_range, or use temperature scaling",
+        }
+        return [notes[self.kind]] if self.kind in notes else []
+
 
 def moment_sums(
     logits: Array,

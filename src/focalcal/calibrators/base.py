@@ -7,7 +7,7 @@ against the array API, so the same lines serve NumPy, torch on any device and th
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Self
 from warnings import warn
 
@@ -57,6 +57,20 @@ def combined(found: dict[str, Diagnostics]) -> dict[str, Any]:
         "at_edge": any(d.at_edge for d in found.values()),
         "warnings": tuple(f"{name}: {note}" for name, d in found.items() for note in d.warnings),
     }
+
+
+def solved(
+    iterations: int, converged: bool, notes: Sequence[str] = (), **others: Any
+) -> dict[str, Any]:
+    """Fields for `Diagnostics` after a solver, with a warning if it did not converge."""
+    if not converged:
+        notes = [
+            *notes,
+            f"the solver did not converge in {iterations} iterations; use more data, check the "
+            "logits, or raise the penalty if there is one",
+        ]
+    others |= {"iterations": iterations, "converged": converged, "warnings": tuple(notes)}
+    return others
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,6 +10,7 @@ import numpy as np
 from focalcal._arrays import Array, like, namespace
 from focalcal.calibrators._columns import Column, ColumnCalibrator, each, softplus
 from focalcal.calibrators._logistic import LogisticFit, common_slope, fit_logistic, slope_prior
+from focalcal.calibrators.base import solved
 
 
 class _Logistic(ColumnCalibrator):
@@ -202,12 +203,8 @@ def flat_notes(columns: list[Column]) -> list[str]:
 
 
 def outcome(fits: list[LogisticFit], columns: list[Column], notes: list[str]) -> dict[str, Any]:
-    notes = [*notes, *flat_notes(columns)]
-    stuck = sum(not f.converged for f in fits)
-    if stuck:
-        notes = [*notes, f"{stuck} of {len(fits)} regressions did not converge; check the logits"]
-    return {
-        "iterations": max(f.iterations for f in fits),
-        "converged": not stuck,
-        "warnings": tuple(notes),
-    }
+    return solved(
+        iterations=max(f.iterations for f in fits),
+        converged=all(f.converged for f in fits),
+        notes=[*notes, *flat_notes(columns)],
+    )

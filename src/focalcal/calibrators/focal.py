@@ -91,7 +91,7 @@ class FocalTemperatureScaling(SearchedScaling):
     method: ClassVar[str] = "focal-temperature"
     summary: ClassVar[str] = "the focal map after a temperature, γ and T fitted together"
     state: ClassVar[dict[str, str | None]] = {"gamma_": "", "temperature_": ""}
-    grid: ClassVar[tuple[float, ...]] = TEMPERATURES
+    grid: ClassVar[tuple[Sequence[float], Sequence[float]]] = GAMMAS, TEMPERATURES
 
     def __init__(
         self,
@@ -124,24 +124,12 @@ class FocalTemperatureScaling(SearchedScaling):
         if not low < high:
             raise InputError(f"expected an increasing gamma_range, got {self.gamma_range}")
 
-    def _gammas(self) -> np.ndarray:
-        gammas = [check_gamma(g) for g in (GAMMAS if self.gammas is None else self.gammas)]
-        if not gammas:
-            raise InputError("expected gammas as a non-empty list of numbers > -1, got none")
-        return np.asarray(gammas)
-
     def _check_state(self) -> None:
         check_gamma(self.gamma_)
         super()._check_state()
 
-    def _search(self) -> str:
-        return self.search or super()._search()
-
     def _best(self, data: FitData) -> Optimum:
         return gradient_search(data, super()._best(data), self.gamma_range)
-
-    def _keep(self, gamma: float, temperature: float) -> None:
-        self.gamma_, self.temperature_ = gamma, temperature
 
     def _log_proba(self, logits: Array) -> Array:
         return focal_log_map(scaled(logits, self.temperature_), self.gamma_)

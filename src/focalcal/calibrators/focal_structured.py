@@ -17,13 +17,12 @@ from focalcal.calibrators._focal_affine import (
     weight_of,
 )
 from focalcal.calibrators._folds import fold_shares
-from focalcal.calibrators._newton import fit_inverse_temperature
+from focalcal.calibrators._newton import Optimum, fit_inverse_temperature
 from focalcal.calibrators._piecewise import pack, piecewise
 from focalcal.calibrators._shrinkage import FEW, FOLDS, Shrunken, ShrunkenFit
 from focalcal.calibrators._top_label import fit_top_label, identity_curve
 from focalcal.calibrators.affine import apply_affine
-from focalcal.calibrators.base import Calibrator, FitData
-from focalcal.calibrators.temperature import degenerate_notes
+from focalcal.calibrators.base import Calibrator, FitData, solved
 from focalcal.errors import InputError
 from focalcal.maps import focal_log_map
 
@@ -103,10 +102,10 @@ class FocalStructuredScaling(Calibrator):
             c = top_log_odds(found.log_p.astype(np.float64))[:, 0]
             curve = fit_top_label(c, hits, weights[found.rows] * found.shares)
         self.edges_, self.pieces_ = pack(*([part] for part in curve))
-        return self._outcome(found, plain.kind)
+        return self._outcome(found, plain)
 
-    def _outcome(self, found: Shrunken, kind: str) -> dict[str, Any]:
-        notes = degenerate_notes(kind, 1.0) if kind != "separable" else []
+    def _outcome(self, found: Shrunken, plain: Optimum) -> dict[str, Any]:
+        notes = plain.notes if plain.kind != "separable" else []
         low, high = GAMMA_BOUNDS
         at_edge = not low + 0.05 < self.gamma_ < high - 1
         if at_edge:
@@ -114,14 +113,8 @@ class FocalStructuredScaling(Calibrator):
                 f"γ = {self.gamma_:.2f} is at the end of its range ({low}, {high}): the network "
                 "is strongly under-confident; check the labels, or sharpen its logits first"
             )
-        if not found.converged:
-            notes.append(f"the solver did not converge in {found.iterations} iterations")
-        return {
-            "iterations": found.iterations,
-            "converged": found.converged,
-            "at_edge": at_edge or kind == "chance",
-            "warnings": tuple(notes),
-        }
+        at_edge = at_edge or plain.kind == "chance"
+        return solved(found.iterations, found.converged, notes, at_edge=at_edge)
 
     def _log_proba(self, logits: Array) -> Array:
         x, mean = features(logits)

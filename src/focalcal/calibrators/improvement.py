@@ -11,7 +11,7 @@ from focalcal._arrays import to_numpy, two_columns
 from focalcal._checks import check_labels
 from focalcal.calibrators.auto import held_out, mean_and_error
 from focalcal.calibrators.base import Calibrator, FitData, check_usable_logits
-from focalcal.calibrators.identity import Identity
+from focalcal.calibrators.temperature import Identity
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,23 +1,51 @@
-"""Temperature scaling: one number divides all logits."""
+"""No calibration, temperature scaling, and mixtures of both with the uniform distribution."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
+import scipy.optimize
 
-from focalcal._arrays import Array, log_softmax, namespace
+from focalcal._arrays import Array, like, log_softmax, logsumexp, namespace
+from focalcal._checks import check_gamma
 from focalcal.calibrators._focal_nll import NllScores
-from focalcal.calibrators._newton import Optimum
-from focalcal.calibrators.base import Calibrator, FitData
-from focalcal.calibrators.grid import TopScores, grid_search, line_search
+from focalcal.calibrators._newton import Optimum, fit_inverse_temperature
+from focalcal.calibrators.base import Calibrator, FitData, solved
+from focalcal.calibrators.grid import Best, TopScores, grid_search, line_search
 from focalcal.calibrators.sums import SampledData, best_temperature, sums_grid
 from focalcal.errors import InputError
 
 OBJECTIVES = ("nll", "ece", "adaptive_ece")
 TEMPERATURES = tuple((np.arange(1, 100) / 10).tolist())
 """The search grid of Mukhoti et al. (2020) for ECE: 0.1, 0.2, …, 9.9."""
+_SMALLEST = 1e-12  # a weight of exactly 0 would make log p = −∞ where the others underflow
+
+
+class Identity(Calibrator):
+    """p = softmax(z).
+
+    task: "auto" or "multilabel", as in `Calibrator`.
+
+    >>> Identity().fit([[0.0, 0.0], [1.0, 0.0]], [0, 1]).predict_proba([[0.0, 0.0]]).tolist()
+    [[0.5, 0.5]]
+    """
+
+    method: ClassVar[str] = "identity"
+    summary: ClassVar[str] = "no calibration: the softmax of the logits as they are"
+    preserves_accuracy: ClassVar[bool] = True
+    floors: ClassVar[str] = "never"
+
+    def __init__(self, task: str = "auto") -> None:
+        self.task = task
+
+    def _fit(self, data: FitData) -> dict[str, Any]:
+        return {}
+
+    def _log_proba(self, logits: Array) -> Array:
+        return log_softmax(logits)
 
 
 class SearchedScaling(Calibrator):
@@ -25,62 +53,65 @@ class SearchedScaling(Calibrator):
 
     preserves_accuracy: ClassVar[bool] = True
     takes_sums: ClassVar[bool] = True
-    grid: ClassVar[tuple[float, ...]]
-    """The temperatures that are searched by default."""
+    grid: ClassVar[tuple[Sequence[float], Sequence[float]]]
+    """The γ and the temperatures that are searched by default."""
+    search: str | None = None
+    gammas: Sequence[float] | None = None
 
     def _check_params(self) -> None:
         if self.objective not in OBJECTIVES:
             raise InputError(f"expected objective in {OBJECTIVES}, got {self.objective!r}")
         self._grid()
 
-    def _search(self) -> str:
-        return "gradient" if self.objective == "nll" else "grid"
-
     def _grid(self) -> dict[str, np.ndarray]:
-        """The `gammas` and `temperatures` of a search, positive and finite."""
-        grid = self.grid if self.temperatures is None else self.temperatures
-        grid = np.asarray(grid, dtype=np.float64)
+        """The `gammas` and `temperatures` of a search, valid."""
+        gammas, temperatures = (
+            default if given is None else given
+            for given, default in zip((self.gammas, self.temperatures), self.grid)
+        )
+        gammas = [check_gamma(g) for g in gammas]
+        if not gammas:
+            raise InputError("expected gammas as a non-empty list of numbers > -1, got none")
+        grid = np.asarray(temperatures, dtype=np.float64)
         if grid.ndim != 1 or len(grid) == 0 or not np.all((grid > 0) & np.isfinite(grid)):
             raise InputError(
                 "expected temperatures as a non-empty list of positive numbers, "
                 f"got {np.array2string(grid, threshold=5)}"
             )
-        return {"gammas": self._gammas(), "temperatures": grid}
-
-    def _gammas(self) -> np.ndarray:
-        return np.zeros(1)
+        return {"gammas": np.asarray(gammas), "temperatures": grid}
 
     def _best(self, data: FitData) -> Optimum:
         """The optimum by NLL."""
         return best_temperature(data)
 
-    def _keep(self, gamma: float, temperature: float) -> None:
-        self.temperature_ = temperature
+    def _keep(self, found: Optimum | Best) -> None:
+        for name in self.state:
+            setattr(self, name, getattr(found, name.removesuffix("_")))
 
     def _check_state(self) -> None:
         check_temperature(self.temperature_)
 
     def _fit(self, data: FitData) -> dict[str, Any]:
-        search = self._search()
+        nll = self.objective == "nll"
+        search = self.search or ("gradient" if nll else "grid")
         if search == "gradient":
             best = self._best(data)
-            self._keep(best.gamma, best.temperature)
-            return nll_outcome(best)
+            self._keep(best)
+            how = best.iterations, best.converged, best.notes
+            return solved(*how, after=best.loss, at_edge=best.at_edge)
         grid = self._grid()
         if isinstance(data, SampledData):
-            if search == "line" or self.objective == "nll":
+            if search == "line" or nll:
                 raise InputError(
                     "expected the search 'grid' by ECE, or 'gradient' by NLL, for a fit at scale, "
                     f"got search={search!r}, objective={self.objective!r}"
                 )
             found, before = sums_grid(data, self.objective, self.bins, **grid)
-            self._keep(found.gamma, found.temperature)
-            measured = {"before": before, "after": found.error}
-            return found.outcome(self.objective, **grid) | measured
-        nll = self.objective == "nll"
+            self._keep(found)
+            return found.outcome(self.objective, **grid) | {"before": before, "after": found.error}
         scores = NllScores(data) if nll else TopScores(data, self.objective, self.bins)
         found = (grid_search if search == "grid" else line_search)(scores, **grid)
-        self._keep(found.gamma, found.temperature)
+        self._keep(found)
         outcome = found.outcome(self.objective, **grid)
         return outcome if nll else outcome | scores.measured(self._log_proba)
 
@@ -109,7 +140,7 @@ class TemperatureScaling(SearchedScaling):
     method: ClassVar[str] = "temperature"
     summary: ClassVar[str] = "one temperature for all logits, by NLL or by ECE"
     state: ClassVar[dict[str, str | None]] = {"temperature_": ""}
-    grid: ClassVar[tuple[float, ...]] = TEMPERATURES
+    grid: ClassVar[tuple[Sequence[float], Sequence[float]]] = (0.0,), TEMPERATURES
 
     def __init__(
         self,
@@ -127,33 +158,88 @@ class TemperatureScaling(SearchedScaling):
         return log_softmax(scaled(logits, self.temperature_))
 
 
-def nll_outcome(best: Optimum) -> dict[str, Any]:
-    """Fields for `Diagnostics` of an optimum by NLL."""
-    warnings = degenerate_notes(best.kind, best.temperature, best.gamma)
-    if not best.converged:
-        warnings.append(f"the search did not converge in {best.iterations} passes")
-    return {
-        "after": best.loss,
-        "iterations": best.iterations,
-        "converged": best.converged,
-        "at_edge": best.kind in ("chance", "separable", "gamma"),
-        "warnings": tuple(warnings),
-    }
+class EnsembleTemperatureScaling(Calibrator):
+    """p = w₁·softmax(z/T) + w₂·softmax(z) + w₃/K, weights ≥ 0 with sum 1.
+
+    T is fitted by NLL first, then the weights by NLL, which is convex in them.
+
+    task: "auto" or "multilabel", as in `Calibrator`.
+
+    Fitted: `temperature_`, `weights_` (3,).
+
+    >>> rng = np.random.default_rng(0)
+    >>> z = 2 * rng.normal(size=(3000, 3))
+    >>> y = np.argmax(z + rng.gumbel(size=z.shape), axis=1)
+    >>> fitted = EnsembleTemperatureScaling().fit(2 * z, y)
+    >>> round(float(fitted.weights_.sum()), 9)
+    1.0
+
+    Zhang et al., ICML 2020, Eq. 8.
+    """
+
+    method: ClassVar[str] = "ensemble-temperature"
+    summary: ClassVar[str] = "a mixture of temperature-scaled, plain and uniform predictions"
+    preserves_accuracy: ClassVar[bool] = True
+    state: ClassVar[dict[str, str | None]] = {"temperature_": "", "weights_": "3"}
+
+    def __init__(self, task: str = "auto") -> None:
+        self.task = task
+
+    def _check_state(self) -> None:
+        check_temperature(self.temperature_)
+        if not (np.all(self.weights_ > 0) and abs(np.sum(self.weights_) - 1) < 1e-6):
+            raise InputError(f"expected positive weights_ with sum 1, got {self.weights_}")
+
+    def _fit(self, data: FitData) -> dict[str, Any]:
+        plain = fit_inverse_temperature(data.logits, data.labels, data.weights)
+        self.temperature_ = plain.temperature
+        logits, labels, weights = data.numpy()
+        own = np.arange(data.n), labels
+        maps = log_softmax(scaled(logits, self.temperature_)), log_softmax(logits)
+        parts = [log_p[own] for log_p in maps]
+        log_p = np.stack([*parts, np.full(data.n, -math.log(data.n_classes))], axis=1)
+        found = mixture_weights(log_p, weights)
+        self.weights_ = found.x / found.x.sum()
+        return solved(
+            iterations=plain.iterations + int(found.nit),
+            converged=bool(plain.converged and found.success),
+            notes=plain.notes,
+            at_edge=plain.at_edge,
+        )
+
+    def _log_proba(self, logits: Array) -> Array:
+        xp = namespace(logits)
+        log_w = xp.log(like(self.weights_, logits))
+        parts = xp.stack(
+            [
+                log_softmax(scaled(logits, self.temperature_)) + log_w[0],
+                log_softmax(logits) + log_w[1],
+                xp.zeros_like(logits) + (log_w[2] - math.log(logits.shape[1])),
+            ]
+        )
+        return logsumexp(parts, axis=0)
 
 
-def degenerate_notes(kind: str, temperature: float, gamma: float = 0.0) -> list[str]:
-    """What to say when the optimum is at an end of its range, or any temperature is as good."""
-    notes = {
-        "chance": "the logits are worse than chance on the calibration data, so the best "
-        "temperature is infinite and every prediction is uniform; check the labels",
-        "separable": "every calibration sample is classified correctly, so a lower temperature "
-        f"is always better; stopped at T = {temperature:.3g}, use more data",
-        "flat": "all logits of each sample are equal, so every temperature gives the same "
-        "probabilities; kept T = 1",
-        "gamma": f"gamma ran to the end of its range, {gamma:g}; the fit is valid but gamma "
-        "is not meaningful: widen gamma_range, or use temperature scaling",
-    }
-    return [notes[kind]] if kind in notes else []
+def mixture_weights(log_p: np.ndarray, weights: np.ndarray) -> scipy.optimize.OptimizeResult:
+    """Weights of the mixture of columns of log_p (N, J) of highest mean log-likelihood.
+
+    Minimises −mean log(Pw) + Σw over w ≥ 0: its optimum has Σw = 1 by itself, so that no
+    constraint is needed; convex.
+    """
+    shift = log_p.max(axis=1)
+    p = np.exp(log_p - shift[:, None])
+    share = weights / weights.sum()
+
+    def objective(w: np.ndarray) -> tuple[float, np.ndarray]:
+        mixed = p @ w
+        value = -float(share @ (np.log(mixed) + shift)) + float(w.sum())
+        return value, 1.0 - p.T @ (share / mixed)
+
+    options = {"maxiter": 500, "ftol": 1e-15, "gtol": 1e-9}
+    bounds = [(_SMALLEST, 1.0)] * 3
+    return scipy.optimize.minimize(
+        objective, [1 - 2e-3, 1e-3, 1e-3], jac=True, bounds=bounds, options=options
+    )
 
 
 def scaled(logits: Array, temperature: float) -> Array:

@@ -12,7 +12,7 @@ from sklearn.linear_model import LogisticRegression
 
 from calibrators.conftest import mean_nll
 from focalcal.calibrators import BetaCalibration, PlattScaling, QuadraticScaling, make
-from focalcal.calibrators._logistic import fit_logistic
+from focalcal.calibrators.binary import fit_logistic
 from focalcal.errors import FitWarning, InputError
 
 MANY = 1e6

@@ -19,7 +19,7 @@ from focalcal.calibrators import (
     make,
     to_onnx,
 )
-from focalcal.calibrators._piecewise import pack, piecewise
+from focalcal.calibrators._columns import pack, piecewise
 from focalcal.calibrators.binning import without_rounding
 from focalcal.errors import FileFormatError, InputError
 

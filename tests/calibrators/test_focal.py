@@ -13,9 +13,8 @@ from focalcal.calibrators import (
     TemperatureScaling,
     make,
 )
-from focalcal.calibrators._focal_nll import NllScores, focal_sums
 from focalcal.calibrators.base import FitData
-from focalcal.calibrators.focal import GAMMAS
+from focalcal.calibrators.focal import GAMMAS, NllScores, focal_sums
 from focalcal.calibrators.grid import GridLine, Point, TopScores, grid_search, point_log_odds
 from focalcal.errors import FitWarning, InputError
 from focalcal.maps import focal_log_map

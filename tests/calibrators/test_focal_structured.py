@@ -11,12 +11,10 @@ from calibrators.conftest import mean_nll
 from focalcal import metrics
 from focalcal._arrays import log_softmax
 from focalcal.calibrators import FocalStructuredScaling, TemperatureScaling, _shrinkage
-from focalcal.calibrators._columns import top_log_odds
+from focalcal.calibrators._columns import pack, piecewise, top_log_odds
 from focalcal.calibrators._focal_affine import GAMMA_BOUNDS, FocalAffine, gamma_of, groups
-from focalcal.calibrators._piecewise import pack, piecewise
 from focalcal.calibrators._shrinkage import not_worse
-from focalcal.calibrators._top_label import fit_top_label, identity_curve
-from focalcal.calibrators.focal_structured import features
+from focalcal.calibrators.focal_structured import features, fit_top_label, identity_curve
 from focalcal.errors import InputError
 from focalcal.maps import focal_log_map, inverse_focal_map
 

@@ -8,8 +8,7 @@ from scipy.interpolate import BSpline, PPoly
 from scipy.special import expit
 
 from focalcal.calibrators import PlattScaling, SplineCalibration
-from focalcal.calibrators._columns import Column
-from focalcal.calibrators._piecewise import cubic_pieces, pack, piecewise, with_tails
+from focalcal.calibrators._columns import Column, cubic_pieces, pack, piecewise, with_tails
 from focalcal.calibrators.spline import _fit_spline, _padded
 from focalcal.errors import InputError
 

@@ -19,7 +19,12 @@ from focalcal.calibrators.affine import (
 from focalcal.calibrators.auto import AutoCalibrator
 from focalcal.calibrators.base import Calibrator, Diagnostics
 from focalcal.calibrators.binary import BetaCalibration, PlattScaling, QuadraticScaling
-from focalcal.calibrators.binning import BayesianBinning, HistogramBinning, IsotonicCalibration
+from focalcal.calibrators.binning import (
+    BayesianBinning,
+    HistogramBinning,
+    IsotonicCalibration,
+    VennAbers,
+)
 from focalcal.calibrators.focal import FocalCalibration, FocalTemperatureScaling
 from focalcal.calibrators.focal_structured import FocalStructuredScaling
 from focalcal.calibrators.improvement import Improvement, improvement
@@ -31,7 +36,6 @@ from focalcal.calibrators.temperature import (
     TemperatureScaling,
 )
 from focalcal.calibrators.to_onnx import attach_to_onnx
-from focalcal.calibrators.venn_abers import VennAbers
 from focalcal.calibrators.wrappers import CalibratedClassifier
 from focalcal.errors import InputError
 

@@ -12,8 +12,9 @@ from collections.abc import Callable
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
+from scipy.interpolate import PPoly
 
-from focalcal._arrays import Array, like, log_softmax, logsumexp, namespace
+from focalcal._arrays import Array, like, log_softmax, logsumexp, namespace, take_along_axis
 from focalcal._blocks import map_blocks
 from focalcal.calibrators.base import Calibrator, FitData
 from focalcal.errors import InputError
@@ -64,12 +65,9 @@ class _AccuracyKept:
 
 
 class ColumnCalibrator(Calibrator):
-    """Base class of calibrators that map one column of log-odds at a time.
+    """Base class of calibrators that map one column of log-odds at a time, in either `mode`.
 
-    mode: "ovr" calibrates each class against the rest and normalises the rows, so the predicted
-    class may change; "top-label" calibrates the confidence of the predicted class, which stays on
-    top, and scales the other classes in proportion. Two classes in "ovr" mode are one binary
-    problem on s = z₁ − z₀.
+    Two classes in "ovr" mode are one binary problem on s = z₁ − z₀.
     """
 
     preserves_accuracy: ClassVar[bool] = _AccuracyKept()
@@ -206,3 +204,77 @@ def replace_top(logits: Array, t: Array) -> Array:
     least = xp.max(share, axis=1, keepdims=True) + KEEP_ARGMAX
     t = xp.where(t > least, t, least)
     return xp.where(_is_top(logits), -softplus(-t), share - softplus(t))
+
+
+class PiecewiseCalibrator(ColumnCalibrator):
+    """A calibrator whose columns are piecewise polynomials of the log-odds.
+
+    A subclass says in `state` how many numbers a piece has: origin, value, slope, …
+    """
+
+    def _calibrate(self, log_odds: Array) -> Array:
+        return piecewise(log_odds, self.edges_, self.pieces_)
+
+
+def pack(edges: list[np.ndarray], pieces: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Pad ragged columns to one size, L = 2^m − 1 edges, as `piecewise` takes them.
+
+    edges[j]: (M_j,) increasing; pieces[j]: (M_j + 1, 1 + D). Padding repeats the last edge and the
+    last piece, so it changes no value. Returns (J, L) and (J, L + 1, 1 + D).
+    """
+    size = (1 << max(len(e) for e in edges).bit_length()) - 1
+    padded = [np.pad(e, (0, size - len(e)), "edge") if len(e) else np.zeros(size) for e in edges]
+    rows = [np.pad(p, ((0, size + 1 - len(p)), (0, 0)), "edge") for p in pieces]
+    return np.stack(padded).astype(np.float64), np.stack(rows).astype(np.float64)
+
+
+def with_tails(spline: Any, knots: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """A spline of scipy's at x (N,), straight outside its knots."""
+    ends = spline.derivative()(knots[[0, -1]])
+    tails = np.stack([np.minimum(x - knots[0], 0), np.maximum(x - knots[-1], 0)], axis=1)
+    return spline(np.clip(x, knots[0], knots[-1])) + tails @ ends
+
+
+def cubic_pieces(spline: PPoly) -> tuple[np.ndarray, np.ndarray]:
+    """Edges (M,) and pieces (M + 1, 5) of a cubic spline that is straight outside its M knots."""
+    apart = np.diff(spline.x) > 0
+    knots, coefficients = np.append(spline.x[:-1][apart], spline.x[-1]), spline.c[:, apart]
+    spline, ends, straight = PPoly(coefficients, knots), knots[[0, -1]], np.zeros(2)
+    first, last = zip(ends, spline(ends), spline(ends, 1), straight, straight)
+    inner = np.concatenate([knots[:-1, None], coefficients[::-1].T], axis=1)
+    return knots, np.concatenate([[first], inner, [last]])
+
+
+def piecewise(x: Array, edges: Array, pieces: Array) -> Array:
+    """Values at x (N, J): column j has edges (L,) and pieces (origin, c₀, c₁, …), L = 2^m − 1.
+
+    Piece i is Σ c_d (x − origin)^d on edges[i−1] < x ≤ edges[i]; the first and the last are
+    unbounded. The binary search takes m vectorised steps, because array libraries have none with
+    different edges per column and ONNX has none at all.
+    """
+    xp = namespace(x)
+    columns, size = edges.shape
+    flat_edges = xp.reshape(like(edges, x), (-1,))
+    index = xp.zeros_like(x, dtype=xp.int64)
+    first = like(np.arange(columns) * size, index)
+    step = (size + 1) // 2
+    while step:
+        below = _take(flat_edges, index + (first + (step - 1))) < x
+        index = index + xp.where(below, step, 0)
+        step //= 2
+    index = index + like(np.arange(columns) * (size + 1), index)
+    width = pieces.shape[-1]
+    table = xp.reshape(like(pieces, x), (-1, width))
+    value = _take(table[:, width - 1], index)
+    if width > 2:
+        u = x - _take(table[:, 0], index)
+        for d in range(width - 2, 0, -1):
+            value = value * u + _take(table[:, d], index)
+    return value
+
+
+def _take(table: Array, index: Array) -> Array:
+    """table (M,) at index (N, J), which the standard takes along an axis only."""
+    xp = namespace(index)
+    flat = take_along_axis(table, xp.reshape(index, (-1,)), axis=0)
+    return xp.reshape(flat, (-1, index.shape[1]))

@@ -87,7 +87,7 @@ class VectorScaling(AffineScaling):
 
     Logits are centred first, so that adding a constant to a row changes nothing.
 
-    penalty: λ of λ/2·‖b‖² added to the mean NLL; task: "auto" or "multilabel", as in `Calibrator`.
+    penalty: λ of λ/2·‖b‖² added to the mean NLL; task: as in `Calibrator`.
 
     Fitted: `weight_` (K,), `bias_` (K,).
 
@@ -119,7 +119,7 @@ class MatrixScaling(AffineScaling):
     Logits are centred first, so that adding a constant to a row changes nothing.
 
     penalty: λ of λ/2·(‖off-diagonal of W‖² + ‖b‖²), in units where the best temperature is 1; K²
-    parameters over-fit without it. task: "auto" or "multilabel", as in `Calibrator`.
+    parameters over-fit without it. task: as in `Calibrator`.
 
     Fitted: `weight_` (K, K), `bias_` (K,).
 
@@ -149,7 +149,7 @@ class DirichletScaling(AffineScaling):
     λ/2·‖off-diagonal of W‖² + μ/2·‖b‖² is added to the mean NLL, in units where the best
     temperature is 1.
 
-    off_diagonal: λ; bias: μ; task: "auto" or "multilabel", as in `Calibrator`.
+    off_diagonal: λ; bias: μ; task: as in `Calibrator`.
 
     Fitted: `weight_` (K, K), `bias_` (K,).
 
@@ -222,8 +222,8 @@ class StructuredVectorScaling(_StructuredScaling):
     T is fitted first; then w and b minimise the NLL with Gaussian priors around temperature
     scaling (standard deviations 1/√(2K) and 0.3).
 
-    strength: factor of the shrinkage, 0 for none; large values give temperature scaling. task:
-    "auto" or "multilabel", as in `Calibrator`.
+    strength: factor of the shrinkage, 0 for none; large values give temperature scaling. task: as
+    in `Calibrator`.
 
     Fitted: `temperature_`, `weight_` (K,), `bias_` (K,).
 
@@ -250,7 +250,7 @@ class StructuredMatrixScaling(_StructuredScaling):
     Gaussian priors around temperature scaling. The off-diagonal, with K² numbers, is shrunk most,
     and the more the fewer samples there are per class.
 
-    strength: factor of all shrinkage; task: "auto" or "multilabel", as in `Calibrator`.
+    strength: factor of all shrinkage; task: as in `Calibrator`.
 
     Fitted: `temperature_`, `weight_` (K, K), `bias_` (K,).
 

@@ -151,6 +151,10 @@ class Calibrator(BaseEstimator):
     With task="auto" logits (N,), (N, 1) and (N, 2) are binary, wider ones multiclass. With
     task="multilabel" logits and 0/1 labels are (N, C), and every label has a calibrator of its own.
 
+    Methods for log-odds have a mode: "ovr" calibrates each class against the rest and normalises
+    the rows, so the predicted class may change; "top-label" calibrates the confidence of the
+    predicted class, which stays on top, and scales the other classes in proportion.
+
     Fitted: `n_classes_`, `diagnostics_` (see `Diagnostics`), `floor_`, `class_names_` if the labels
     were text, and `labels_`, the calibrators of a multi-label task.
     """

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import dataclasses
 import operator
 from typing import Any, ClassVar
 
 import numpy as np
+from scipy.optimize import lsq_linear
+from scipy.special import expit
 
 from focalcal._arrays import Array, like, namespace
 from focalcal.calibrators._columns import Column, ColumnCalibrator, each, softplus
-from focalcal.calibrators._logistic import LogisticFit, common_slope, fit_logistic, slope_prior
+from focalcal.calibrators._newton import fit_inverse_temperature
 from focalcal.calibrators.base import solved
+
+MAX_ITERATIONS = 200
+SLOPE_PRECISION = 3.0
+"""Precision of the prior on a slope relative to the common slope (standard deviation 58 %)."""
+OFFSET_PRECISION = 0.3
+"""Precision of the prior on an offset around 0 (standard deviation 1.8 in log-odds)."""
+_SURE = 10.0  # the common slope raises the root mean square of the log-odds to at most this
+_SMALLEST = 1e-20
 
 
 class _Logistic(ColumnCalibrator):
@@ -30,16 +41,8 @@ class _Logistic(ColumnCalibrator):
         slope = common_slope(columns)
 
         def fit(column: Column) -> LogisticFit:
-            s = column.log_odds
-            start, shrinkage = self._prior(slope, column)
-            return fit_logistic(
-                np.stack([*self._features(s), np.ones_like(s)], axis=1),
-                self._targets(column),
-                column.weights,
-                start,
-                nonnegative=np.array(self.nonnegative),
-                shrinkage=shrinkage,
-            )
+            features, prior = self._features(column.log_odds), self._prior(slope, column)
+            return regression(features, self._targets(column), column, prior, self.nonnegative)
 
         fits = each(fit, columns)
         for name, values in zip(self.state, np.stack([f.coefficients for f in fits], axis=1)):
@@ -60,8 +63,7 @@ class PlattScaling(_Logistic):
     Platt's smoothed targets, (N₊+1)/(N₊+2) and 1/(N₋+2) instead of 1 and 0, keep a and b finite
     when the classes are separable.
 
-    mode: "ovr" (each class against the rest, then normalised) or "top-label" (only the confidence
-    of the predicted class); task: "auto" or "multilabel", as in `Calibrator`.
+    mode, task: as in `Calibrator`.
 
     Fitted: `slope_`, `intercept_` (J,), one entry per class; a single one for two classes and in
     top-label mode.
@@ -111,8 +113,7 @@ class BetaCalibration(_Logistic):
     without it a class with few samples would be fitted far worse than not at all. Summed over the
     classes, the NLL never rises.
 
-    mode: "ovr" (each class against the rest, then normalised) or "top-label" (only the confidence
-    of the predicted class); task: "auto" or "multilabel", as in `Calibrator`.
+    mode, task: as in `Calibrator`.
 
     Fitted: `a_`, `b_`, `c_` (J,).
 
@@ -145,8 +146,7 @@ class QuadraticScaling(_Logistic):
     of s, and c to 0. A parabola is not monotone: do not extrapolate far beyond the calibration
     scores.
 
-    mode: "ovr" (each class against the rest, then normalised) or "top-label" (only the confidence
-    of the predicted class); task: "auto" or "multilabel", as in `Calibrator`.
+    mode, task: as in `Calibrator`.
 
     Fitted: `a_`, `b_`, `c_` (J,).
 
@@ -208,3 +208,106 @@ def outcome(fits: list[LogisticFit], columns: list[Column], notes: list[str]) ->
         converged=all(f.converged for f in fits),
         notes=[*notes, *flat_notes(columns)],
     )
+
+
+@dataclasses.dataclass(frozen=True)
+class LogisticFit:
+    """Coefficients (P,), the number of Newton steps, and whether they converged."""
+
+    coefficients: np.ndarray
+    iterations: int
+    converged: bool
+
+
+def regression(
+    features: list[np.ndarray],
+    target: np.ndarray,
+    column: Column,
+    prior: tuple[np.ndarray, np.ndarray],
+    nonnegative: tuple[bool, ...],
+) -> LogisticFit:
+    """`fit_logistic` of features (N,) and an offset, given start and shrinkage."""
+    matrix = np.stack([*features, np.ones_like(target)], axis=1)
+    start, shrinkage = prior
+    bounds = {"nonnegative": np.array(nonnegative), "shrinkage": shrinkage}
+    return fit_logistic(matrix, target, column.weights, start, **bounds)
+
+
+def fit_logistic(
+    features: np.ndarray,
+    target: np.ndarray,
+    weights: np.ndarray,
+    start: np.ndarray,
+    *,
+    nonnegative: np.ndarray,
+    shrinkage: np.ndarray | float = 0.0,
+    offset: float = 0.0,
+) -> LogisticFit:
+    """Minimise Σ w [softplus(η) − t η] + ½ Σ ρ (θ − start)², η = offset + features @ θ.
+
+    features: (N, P); target: (N,) in [0, 1]; nonnegative: (P,) bool; shrinkage ρ: (P,). A trace
+    of shrinkage on top keeps the optimum finite when the classes are separated or a feature is
+    constant; because it pulls towards `start`, the fit is never worse than `start`. A good start
+    has the scale of the optimum, as `common_slope` has.
+
+    Each step minimises the quadratic model under the bounds, so bounded coefficients reach zero
+    exactly.
+    """
+    scale = np.sqrt(np.average(features**2, axis=0, weights=weights))
+    # Coefficients of features far below one would overflow in a prediction.
+    scale = np.maximum(np.where(scale == 0, 1.0, scale), _SMALLEST)
+    ridge = np.asarray(shrinkage) + 1e-6 * scale**2
+    lower = np.where(nonnegative, 0.0, -np.inf)
+
+    def objective(theta: np.ndarray) -> float:
+        eta = offset + features @ theta
+        return float(weights @ (softplus(eta) - target * eta) + ridge @ (theta - start) ** 2 / 2)
+
+    theta, value = start, objective(start)
+    for iteration in range(1, MAX_ITERATIONS + 1):
+        eta = offset + features @ theta
+        p = expit(eta)
+        gradient = features.T @ (weights * (p - target)) + ridge * (theta - start)
+        hessian = (features.T * (weights * p * expit(-eta))) @ features + np.diag(ridge)
+        scaled = hessian / np.outer(scale, scale)
+        step = -np.linalg.solve(scaled, gradient / scale) / scale
+        if np.any(theta + step < lower):
+            root = np.linalg.cholesky(scaled).T * scale
+            goal = root @ (theta + step)
+            bounded = lsq_linear(root, goal, bounds=(lower, np.inf), method="bvls", tol=1e-12)
+            step = np.maximum(bounded.x, lower) - theta
+        decrement = -float(gradient @ step)
+        if decrement <= 1e-12 * (1 + abs(value)):
+            return LogisticFit(theta, iteration, True)
+        length = 1.0
+        while (following := objective(theta + length * step)) > value - 1e-4 * length * decrement:
+            length /= 2
+            if length < 1e-10:  # below the rounding of the objective
+                return LogisticFit(theta, iteration, decrement <= 1e-6 * (1 + abs(value)))
+        theta, value = theta + length * step, following
+    return LogisticFit(theta, MAX_ITERATIONS, False)
+
+
+def common_slope(columns: list[Column]) -> float:
+    """The slope β ≥ 0 of highest likelihood when logit p = β·s in all columns.
+
+    The regressions of the columns are shrunk to it: it has the scale of the logits, and it is never
+    worse than β = 1. It is bounded where the likelihood always rises with β.
+    """
+    s = np.concatenate([c.log_odds for c in columns])
+    hits = np.concatenate([c.hits for c in columns]).astype(np.int64)
+    weights = np.concatenate([c.weights for c in columns])
+    scale = np.sqrt(np.average(s**2, weights=weights))
+    best = fit_inverse_temperature(np.stack([np.zeros_like(s), s], axis=1), hits, weights)
+    return min(best.beta, max(1.0, _SURE / max(scale, _SMALLEST)))
+
+
+def slope_prior(slope: float, slopes: int) -> tuple[np.ndarray, np.ndarray]:
+    """Start and shrinkage of `fit_logistic` for a number of slopes and an offset.
+
+    >>> slope_prior(2.0, 1)
+    (array([2., 0.]), array([0.75, 0.3 ]))
+    """
+    relative = SLOPE_PRECISION / slope**2 if slope > 0 else 0.0
+    start = np.array([slope] * slopes + [0.0])
+    return start, np.array([relative] * slopes + [OFFSET_PRECISION])

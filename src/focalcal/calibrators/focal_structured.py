@@ -6,9 +6,18 @@ import math
 from typing import Any, ClassVar
 
 import numpy as np
+from scipy.interpolate import CubicSpline
+from scipy.special import expit
 
 from focalcal._arrays import Array, like, logsumexp, namespace
-from focalcal.calibrators._columns import replace_top, top_log_odds
+from focalcal.calibrators._columns import (
+    cubic_pieces,
+    pack,
+    piecewise,
+    replace_top,
+    top_log_odds,
+    with_tails,
+)
 from focalcal.calibrators._focal_affine import (
     GAMMA_BOUNDS,
     FocalAffine,
@@ -18,9 +27,7 @@ from focalcal.calibrators._focal_affine import (
 )
 from focalcal.calibrators._folds import fold_shares
 from focalcal.calibrators._newton import Optimum, fit_inverse_temperature
-from focalcal.calibrators._piecewise import pack, piecewise
 from focalcal.calibrators._shrinkage import FEW, FOLDS, Shrunken, ShrunkenFit
-from focalcal.calibrators._top_label import fit_top_label, identity_curve
 from focalcal.calibrators.affine import apply_affine
 from focalcal.calibrators.base import Calibrator, FitData, solved
 from focalcal.errors import InputError
@@ -30,6 +37,11 @@ MATRIX_ENTRIES_PER_SAMPLE = 8
 """Past K²/N of this the data cannot tell matrix entries from zero, and there is no matrix."""
 FAST = 2**14
 """Elements from which row work is in float32: noise in the data is far above its rounding."""
+KNOTS = 4
+ROUNDS = 10
+PRECISIONS = (1.0, 1e6)
+Curve = tuple[np.ndarray, np.ndarray]
+"""t as a piecewise cubic: edges (M,) and pieces (M + 1, 5) of origin and coefficients."""
 
 
 class FocalStructuredScaling(Calibrator):
@@ -144,3 +156,69 @@ def features(logits: Array) -> tuple[Array, Array]:
     xp = namespace(logits)
     x = logits - xp.mean(logits, axis=1, keepdims=True)
     return x, -logsumexp(x, axis=1)
+
+
+def identity_curve() -> Curve:
+    return np.zeros(1), np.array([[0.0, 0.0, 1.0, 0.0, 0.0]] * 2)
+
+
+def fit_top_label(c: np.ndarray, hits: np.ndarray, weights: np.ndarray) -> Curve:
+    """t = c + f(c) for log-odds c (N,) of the predicted class, hits (N,) in [0, 1], weights (N,).
+
+    f is a natural cubic spline, fitted by the log-loss of "the predicted class is correct". By the
+    chain rule −log p_y = −log P(correct or not) − log P(class | not correct), so the NLL falls by
+    the same amount as this loss.
+    """
+    levels = np.linspace(0.03, 0.97, KNOTS)
+    knots = np.unique(np.quantile(c, levels, weights=weights, method="inverted_cdf"))
+    spread = float(knots[-1] - knots[0])
+    knots = knots[np.concatenate([[True], np.diff(knots) > 1e-3 * spread])]
+    if len(knots) < 3 or hits.min() == hits.max():
+        return identity_curve()
+    f = _shrunken_values(knots, c, hits, weights)
+    between = np.linspace(knots[0], knots[-1], 200)
+    slope = 1 + float(_natural(knots, f)(between, 1).min())
+    if slope < 0.05:  # shrink to the identity until it increases
+        f = f * (0.95 / (1.0 - slope))
+    return cubic_pieces(_natural(knots, knots + f))
+
+
+def _basis(knots: np.ndarray, c: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """A line and orthonormal curved natural splines, at the samples (N, M) and knots (M, M)."""
+    centre = float(np.average(c, weights=weights))
+    spread = float(np.sqrt(np.average((c - centre) ** 2, weights=weights)))
+    line = np.stack([np.ones(len(knots)), (knots - centre) / spread], axis=1)
+    cardinal = with_tails(_natural(knots, np.eye(len(knots))), knots, c)
+    share = np.sqrt(weights / weights.sum())[:, None]
+    at = np.concatenate([line, np.linalg.svd(line.T)[2][2:].T], axis=1)
+    at_knots = at @ np.linalg.inv(np.linalg.qr(share * (cardinal @ at), mode="r"))
+    return cardinal @ at_knots, at_knots
+
+
+def _shrunken_values(
+    knots: np.ndarray, c: np.ndarray, hits: np.ndarray, weights: np.ndarray
+) -> np.ndarray:
+    """f at the knots: Newton for the coefficients, MacKay's fixed point for the two precisions."""
+    a, at_knots = _basis(knots, c, weights)
+    theta = np.zeros(a.shape[1])
+    precision = np.full(len(theta), 10.0)
+    for _ in range(ROUNDS):
+        for _ in range(20):
+            p = expit(c + a @ theta)
+            gradient = a.T @ (weights * (p - hits)) + precision * theta
+            hessian = (a.T * (weights * p * (1 - p))) @ a + np.diag(precision)
+            step = np.linalg.solve(hessian, gradient)
+            largest = float(np.abs(step).max())
+            theta = theta - step / max(1.0, largest)
+            if largest < 1e-10:
+                break
+        variance = np.diag(np.linalg.inv(hessian))
+        for part in (slice(0, 2), slice(2, None)):  # line and curve
+            known = float(np.sum(1 - precision[part] * variance[part]))
+            rho = known / max(float(theta[part] @ theta[part]), 1e-300)
+            precision[part] = np.clip(rho, *PRECISIONS)
+    return at_knots @ theta
+
+
+def _natural(knots: np.ndarray, values: np.ndarray) -> CubicSpline:
+    return CubicSpline(knots, values, bc_type="natural")

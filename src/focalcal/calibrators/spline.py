@@ -9,10 +9,23 @@ import numpy as np
 from scipy.interpolate import BSpline, PPoly
 
 from focalcal._checks import check_whole
-from focalcal.calibrators._columns import Column, each
-from focalcal.calibrators._logistic import LogisticFit, common_slope, fit_logistic, slope_prior
-from focalcal.calibrators._piecewise import PiecewiseCalibrator, cubic_pieces, pack, with_tails
-from focalcal.calibrators.binary import outcome, separated_notes
+from focalcal.calibrators._columns import (
+    Column,
+    PiecewiseCalibrator,
+    cubic_pieces,
+    each,
+    pack,
+    with_tails,
+)
+from focalcal.calibrators.binary import (
+    LogisticFit,
+    common_slope,
+    fit_logistic,
+    outcome,
+    regression,
+    separated_notes,
+    slope_prior,
+)
 from focalcal.errors import InputError
 
 DEGREE = 3
@@ -27,9 +40,8 @@ class SplineCalibration(PiecewiseCalibrator):
     line when samples are few. Summed over the classes, the NLL never rises. Knots are quantiles in
     which ones and zeros have the same total weight, so rare classes get knots where they occur.
 
-    n_knots: number of knots, at least 2; shrinkage: weight of the penalty, at least 0; mode: "ovr"
-    (each class against the rest, then normalised) or "top-label" (only the confidence of the
-    predicted class); task: "auto" or "multilabel", as in `Calibrator`.
+    n_knots: number of knots, at least 2; shrinkage: weight of the penalty, at least 0; mode, task:
+    as in `Calibrator`.
 
     Fitted: `edges_` (J, L) and `pieces_` (J, L+1, 5): origin and cubic coefficients of each piece.
 
@@ -72,7 +84,8 @@ class SplineCalibration(PiecewiseCalibrator):
         self, column: Column, common: float
     ) -> tuple[np.ndarray, np.ndarray, LogisticFit]:
         """Edges and pieces of one column's curve, as `piecewise` takes them, and its fit."""
-        line = _fit_line(column, common)
+        prior = slope_prior(common, 1)
+        line = regression([column.log_odds], column.hits, column, prior, (True, False))
         slope, intercept = line.coefficients
         knots = _apart(_knots(column, self.n_knots), slope, intercept)
         if slope == 0 or len(knots) < 2:
@@ -83,19 +96,6 @@ class SplineCalibration(PiecewiseCalibrator):
         # The same coefficients on the knots of s: B-splines follow an affine map of their knots.
         curve = PPoly.from_spline(BSpline(_padded(knots), beta, DEGREE))
         return *cubic_pieces(curve), fit
-
-
-def _fit_line(column: Column, common: float) -> LogisticFit:
-    s = column.log_odds
-    start, shrinkage = slope_prior(common, 1)
-    return fit_logistic(
-        np.stack([s, np.ones_like(s)], axis=1),
-        column.hits,
-        column.weights,
-        start,
-        nonnegative=np.array([True, False]),
-        shrinkage=shrinkage,
-    )
 
 
 def _knots(column: Column, n: int) -> np.ndarray:

@@ -11,7 +11,6 @@ import scipy.optimize
 
 from focalcal._arrays import Array, like, log_softmax, logsumexp, namespace
 from focalcal._checks import check_gamma
-from focalcal.calibrators._focal_nll import NllScores
 from focalcal.calibrators._newton import Optimum, fit_inverse_temperature
 from focalcal.calibrators.base import Calibrator, FitData, solved
 from focalcal.calibrators.grid import Best, TopScores, grid_search, line_search
@@ -27,7 +26,7 @@ _SMALLEST = 1e-12  # a weight of exactly 0 would make log p = −∞ where the o
 class Identity(Calibrator):
     """p = softmax(z).
 
-    task: "auto" or "multilabel", as in `Calibrator`.
+    task: as in `Calibrator`.
 
     >>> Identity().fit([[0.0, 0.0], [1.0, 0.0]], [0, 1]).predict_proba([[0.0, 0.0]]).tolist()
     [[0.5, 0.5]]
@@ -84,6 +83,10 @@ class SearchedScaling(Calibrator):
         """The optimum by NLL."""
         return best_temperature(data)
 
+    def _scores(self, data: FitData) -> TopScores:
+        """The errors that a search compares."""
+        return TopScores(data, self.objective, self.bins)
+
     def _keep(self, found: Optimum | Best) -> None:
         for name in self.state:
             setattr(self, name, getattr(found, name.removesuffix("_")))
@@ -109,20 +112,18 @@ class SearchedScaling(Calibrator):
             found, before = sums_grid(data, self.objective, self.bins, **grid)
             self._keep(found)
             return found.outcome(self.objective, **grid) | {"before": before, "after": found.error}
-        scores = NllScores(data) if nll else TopScores(data, self.objective, self.bins)
+        scores = self._scores(data)
         found = (grid_search if search == "grid" else line_search)(scores, **grid)
         self._keep(found)
-        outcome = found.outcome(self.objective, **grid)
-        return outcome if nll else outcome | scores.measured(self._log_proba)
+        return found.outcome(self.objective, **grid) | scores.measured(self._log_proba)
 
 
 class TemperatureScaling(SearchedScaling):
     """p = softmax(z / T).
 
     objective: "nll" (convex in 1/T, by safeguarded Newton), "ece" (equal-width bins) or
-    "adaptive_ece" (equal-mass bins); temperatures: the grid for an ECE, by default 0.1, …, 9.9,
-    of which the first of equals is taken; bins: number of bins of the ECE; task: "auto" or
-    "multilabel", as in `Calibrator`.
+    "adaptive_ece" (equal-mass bins); temperatures: the grid for an ECE, by default 0.1, …, 9.9, of
+    which the first of equals is taken; bins: number of bins of the ECE; task: as in `Calibrator`.
 
     Fitted: `temperature_`. With a warning it is infinite if the logits are worse than chance on the
     calibration data, a ten-thousandth of their spread if every calibration sample is classified
@@ -163,7 +164,7 @@ class EnsembleTemperatureScaling(Calibrator):
 
     T is fitted by NLL first, then the weights by NLL, which is convex in them.
 
-    task: "auto" or "multilabel", as in `Calibrator`.
+    task: as in `Calibrator`.
 
     Fitted: `temperature_`, `weights_` (3,).
 

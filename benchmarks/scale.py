@@ -42,7 +42,7 @@ import pyarrow.parquet as pq
 from focalcal import scale
 from focalcal._blocks import available_cores
 from focalcal.calibrators._newton import moment_sums
-from focalcal.calibrators.sums import with_first
+from focalcal.calibrators.sums import sums_above
 from focalcal.formats.arrow import numpy_to_column
 from focalcal.provenance import provenance
 from focalcal.scale.evaluation import merge_by_slice, partition_statistics
@@ -128,7 +128,7 @@ def passes_of(source: scale.Source, engine: scale.Engine) -> dict[str, Callable[
             merge=merge_by_slice,
         ),
         "temperature, first": lambda: sums(
-            with_first, then=moment_sums, floor=0.0, fast=True, weights=None
+            sums_above, then=moment_sums, floor=0.0, first=True, quick_first=True, weights=None
         ),
         "temperature": lambda: sums(moment_sums, weights=None),
     }

@@ -135,9 +135,7 @@ def test_fit_logistic_is_never_worse_than_its_start():
         features = rng.normal(size=(30, 3)) * rng.lognormal(sigma=3, size=3)
         target = rng.random(30)
         start = rng.random(3)
-        fit = fit_logistic(
-            features, target, np.ones(30), start, nonnegative=np.array([True, False, True])
-        )
+        fit = fit_logistic(features, target, np.ones(30), (start, 0.0), (True, False, True))
         eta = np.stack([features @ start, features @ fit.coefficients])
         before, after = np.sum(np.logaddexp(0, eta) - target * eta, axis=1)
         assert after <= before + 1e-9

@@ -72,7 +72,7 @@ class ColumnCalibrator(Calibrator):
 
     preserves_accuracy: ClassVar[bool] = _AccuracyKept()
     loss: ClassVar[str] = "nll"
-    """What `diagnostics_` compares before and after, summed over columns: "nll" or "brier"."""
+    """What `diagnostics_` compares before and after, summed over columns: NLL, or "brier"."""
 
     def __init__(self, mode: str = "ovr", task: str = "auto") -> None:
         self.mode = mode
@@ -83,8 +83,11 @@ class ColumnCalibrator(Calibrator):
         raise NotImplementedError
 
     def _calibrate(self, log_odds: Array) -> Array:
-        """Calibrated log-odds (N, J) of log-odds (N, J), finite, in array API operations."""
-        raise NotImplementedError
+        """Calibrated log-odds (N, J) of log-odds (N, J), finite, in array API operations.
+
+        By default of the state `edges_` and `pieces_`, which `piecewise` takes.
+        """
+        return piecewise(log_odds, self.edges_, self.pieces_)
 
     def _check_params(self) -> None:
         if self.mode not in MODES:
@@ -109,8 +112,9 @@ class ColumnCalibrator(Calibrator):
             for s, h in zip(scores.T, hits.T.astype(np.float64))
         ]
         outcome = self._fit_columns(columns)
+        several = "one-vs-rest " if self._n_columns > 1 else ""
         return {
-            "objective": self._objective(self.loss),
+            "objective": ("top-label " if self.mode == "top-label" else several) + self.loss,
             "before": self._loss(columns, scores),
             "after": self._loss(columns, self._calibrate(scores)),
             **outcome,
@@ -143,11 +147,6 @@ class ColumnCalibrator(Calibrator):
                 each = softplus(s) - target * s
             total += float(np.average(each, weights=column.weights))
         return total
-
-    def _objective(self, loss: str) -> str:
-        if self.mode == "top-label":
-            return f"top-label {loss}"
-        return loss if self._n_columns == 1 else f"one-vs-rest {loss}"
 
     def _targets(self, column: Column) -> np.ndarray:
         return column.hits
@@ -204,16 +203,6 @@ def replace_top(logits: Array, t: Array) -> Array:
     least = xp.max(share, axis=1, keepdims=True) + KEEP_ARGMAX
     t = xp.where(t > least, t, least)
     return xp.where(_is_top(logits), -softplus(-t), share - softplus(t))
-
-
-class PiecewiseCalibrator(ColumnCalibrator):
-    """A calibrator whose columns are piecewise polynomials of the log-odds.
-
-    A subclass says in `state` how many numbers a piece has: origin, value, slope, …
-    """
-
-    def _calibrate(self, log_odds: Array) -> Array:
-        return piecewise(log_odds, self.edges_, self.pieces_)
 
 
 def pack(edges: list[np.ndarray], pieces: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:

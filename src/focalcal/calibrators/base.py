@@ -94,21 +94,16 @@ class FitData:
 
     def numpy(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(logits, labels, weights) as float64, int64 and float64 NumPy; weights have mean 1."""
-        logits, labels, weights = self._given()
-        return logits, labels, weights * (self.n / weights.sum())
+        logits, labels, weights = self.counted()
+        return logits, labels, weights * (len(weights) / weights.sum())
 
     def counted(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """As `numpy`, but weight 2 is two samples, and samples of weight 0 are left out."""
-        logits, labels, weights = self._given()
-        if weights.all():
-            return logits, labels, weights
-        used = weights > 0
-        return logits[used], labels[used], weights[used]
-
-    def _given(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """As `numpy`, but weight 2 is two samples. Samples of weight 0 are left out of both."""
         weights = np.ones(self.n) if self.weights is None else to_numpy(self.weights)
-        logits, labels = to_numpy(self.logits), to_numpy(self.labels)
-        return logits.astype(np.float64), labels.astype(np.int64), weights.astype(np.float64)
+        used = slice(None) if np.all(weights) else weights > 0
+        logits, labels = to_numpy(self.logits).astype(np.float64), to_numpy(self.labels)
+        labels, weights = labels.astype(np.int64), weights.astype(np.float64)
+        return logits[used], labels[used], weights[used]
 
 
 def check_usable_logits(logits: Any, zeros: bool = False) -> Array:
@@ -173,11 +168,13 @@ class Calibrator(BaseEstimator):
     floors: ClassVar[str] = "zeros"
     """When `floor_` is learnt: "zeros" (if logits of −∞ are given), "always", or "never"."""
 
-    task: str = "auto"
     diagnostics_: Diagnostics
     n_classes_: int
     floor_: float = 0.0
     """Added to the softmax of the logits before anything else; 0 is no floor."""
+
+    def __init__(self, task: str = "auto") -> None:
+        self.task = task
 
     def _fit(self, data: FitData) -> dict[str, Any]:
         """Learn the attributes named in `state`; return the fields of `Diagnostics` that apply."""

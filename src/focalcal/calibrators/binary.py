@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import operator
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -41,8 +42,14 @@ class _Logistic(ColumnCalibrator):
         slope = common_slope(columns)
 
         def fit(column: Column) -> LogisticFit:
-            features, prior = self._features(column.log_odds), self._prior(slope, column)
-            return regression(features, self._targets(column), column, prior, self.nonnegative)
+            features = [*self._features(column.log_odds), np.ones(len(column.hits))]
+            return fit_logistic(
+                np.stack(features, axis=1),
+                self._targets(column),
+                column.weights,
+                self._prior(slope, column),
+                self.nonnegative,
+            )
 
         fits = each(fit, columns)
         for name, values in zip(self.state, np.stack([f.coefficients for f in fits], axis=1)):
@@ -80,6 +87,7 @@ class PlattScaling(_Logistic):
     summary: ClassVar[str] = "slope and offset on the log-odds of each class (Platt 1999)"
     state: ClassVar[dict[str, str | None]] = {"slope_": "J", "intercept_": "J"}
     nonnegative: ClassVar[tuple[bool, ...]] = (False, False)
+    loss: ClassVar[str] = "smoothed nll"
 
     def _targets(self, column: Column) -> np.ndarray:
         ones = float(column.weights @ column.hits)
@@ -91,9 +99,6 @@ class PlattScaling(_Logistic):
 
     def _features(self, s: Array) -> list[Array]:
         return [s]
-
-    def _fit_columns(self, columns: list[Column]) -> dict[str, Any]:
-        return {"objective": self._objective("smoothed nll"), **super()._fit_columns(columns)}
 
     def _notes(self, columns: list[Column]) -> list[str]:
         backwards = int(np.sum(self.slope_ < 0))
@@ -219,53 +224,37 @@ class LogisticFit:
     converged: bool
 
 
-def regression(
-    features: list[np.ndarray],
-    target: np.ndarray,
-    column: Column,
-    prior: tuple[np.ndarray, np.ndarray],
-    nonnegative: tuple[bool, ...],
-) -> LogisticFit:
-    """`fit_logistic` of features (N,) and an offset, given start and shrinkage."""
-    matrix = np.stack([*features, np.ones_like(target)], axis=1)
-    start, shrinkage = prior
-    bounds = {"nonnegative": np.array(nonnegative), "shrinkage": shrinkage}
-    return fit_logistic(matrix, target, column.weights, start, **bounds)
-
-
 def fit_logistic(
     features: np.ndarray,
     target: np.ndarray,
     weights: np.ndarray,
-    start: np.ndarray,
-    *,
-    nonnegative: np.ndarray,
-    shrinkage: np.ndarray | float = 0.0,
-    offset: float = 0.0,
+    prior: tuple[np.ndarray, np.ndarray | float],
+    nonnegative: Sequence[bool],
 ) -> LogisticFit:
-    """Minimise Σ w [softplus(η) − t η] + ½ Σ ρ (θ − start)², η = offset + features @ θ.
+    """Minimise Σ w [softplus(η) − t η] + ½ Σ ρ (θ − start)², η = features @ θ.
 
-    features: (N, P); target: (N,) in [0, 1]; nonnegative: (P,) bool; shrinkage ρ: (P,). A trace
-    of shrinkage on top keeps the optimum finite when the classes are separated or a feature is
-    constant; because it pulls towards `start`, the fit is never worse than `start`. A good start
+    features: (N, P); target: (N,) in [0, 1]; prior: start (P,) and ρ (P,); nonnegative: (P,). A
+    trace of shrinkage on top keeps the optimum finite when the classes are separated or a feature
+    is constant; because it pulls towards `start`, the fit is never worse than `start`. A good start
     has the scale of the optimum, as `common_slope` has.
 
     Each step minimises the quadratic model under the bounds, so bounded coefficients reach zero
     exactly.
     """
+    start, shrinkage = prior
     scale = np.sqrt(np.average(features**2, axis=0, weights=weights))
     # Coefficients of features far below one would overflow in a prediction.
     scale = np.maximum(np.where(scale == 0, 1.0, scale), _SMALLEST)
-    ridge = np.asarray(shrinkage) + 1e-6 * scale**2
+    ridge = shrinkage + 1e-6 * scale**2
     lower = np.where(nonnegative, 0.0, -np.inf)
 
     def objective(theta: np.ndarray) -> float:
-        eta = offset + features @ theta
+        eta = features @ theta
         return float(weights @ (softplus(eta) - target * eta) + ridge @ (theta - start) ** 2 / 2)
 
     theta, value = start, objective(start)
     for iteration in range(1, MAX_ITERATIONS + 1):
-        eta = offset + features @ theta
+        eta = features @ theta
         p = expit(eta)
         gradient = features.T @ (weights * (p - target)) + ridge * (theta - start)
         hessian = (features.T * (weights * p * expit(-eta))) @ features + np.diag(ridge)

@@ -18,7 +18,6 @@ from focalcal.bins import bin_samples, check_bins, equal_width_edges, quantile_p
 from focalcal.calibrators._columns import (
     Column,
     ColumnCalibrator,
-    PiecewiseCalibrator,
     each,
     pack,
     piecewise,
@@ -33,7 +32,7 @@ ROUNDING = 1e-5
 """Log-odds closer than this, relative to their size, may be the same score in another precision."""
 
 
-class _Steps(PiecewiseCalibrator):
+class _Steps(ColumnCalibrator):
     """Fitted to scores without rounding, by squared error."""
 
     loss: ClassVar[str] = "brier"

@@ -26,8 +26,8 @@ from focalcal.calibrators._focal_affine import (
     weight_of,
 )
 from focalcal.calibrators._folds import fold_shares
-from focalcal.calibrators._newton import Optimum, fit_inverse_temperature
-from focalcal.calibrators._shrinkage import FEW, FOLDS, Shrunken, ShrunkenFit
+from focalcal.calibrators._newton import fit_inverse_temperature
+from focalcal.calibrators._shrinkage import FEW, FOLDS, ShrunkenFit
 from focalcal.calibrators.affine import apply_affine
 from focalcal.calibrators.base import Calibrator, FitData, solved
 from focalcal.errors import InputError
@@ -114,9 +114,6 @@ class FocalStructuredScaling(Calibrator):
             c = top_log_odds(found.log_p.astype(np.float64))[:, 0]
             curve = fit_top_label(c, hits, weights[found.rows] * found.shares)
         self.edges_, self.pieces_ = pack(*([part] for part in curve))
-        return self._outcome(found, plain)
-
-    def _outcome(self, found: Shrunken, plain: Optimum) -> dict[str, Any]:
         notes = plain.notes if plain.kind != "separable" else []
         low, high = GAMMA_BOUNDS
         at_edge = not low + 0.05 < self.gamma_ < high - 1

@@ -18,7 +18,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import array_api_compat
 import numpy as np
@@ -147,23 +146,6 @@ class Best:
     temperature: float
     error: float
     points: int
-
-    def outcome(self, objective: str, **searched: np.ndarray) -> dict[str, Any]:
-        """Fields for `Diagnostics`, with a warning if the optimum ends a searched range."""
-        warnings = []
-        for name, grid in searched.items():
-            value = self.temperature if name == "temperatures" else self.gamma
-            if len(grid) > 1 and value in (grid.min(), grid.max()):
-                warnings.append(
-                    f"the best of {name} is {value:g}, at the end of the searched range "
-                    f"{grid.min():g}..{grid.max():g}; widen it or take another objective"
-                )
-        return {
-            "objective": objective,
-            "iterations": self.points,
-            "at_edge": bool(warnings),
-            "warnings": tuple(warnings),
-        }
 
 
 class TopScores:

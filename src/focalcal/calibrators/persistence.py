@@ -26,8 +26,16 @@ VERSION = 1
 MAX_CLASSES = 1_000_000
 """A larger class count in a file is refused as damage."""
 
-_FIELDS = ("format", "version", "method", "params", "n_classes", "state", "diagnostics")
-_OPTIONAL = ("class_names", "decision")
+_FIELDS = {
+    "format": str,
+    "version": int,
+    "method": str,
+    "params": dict,
+    "n_classes": int,
+    "state": dict,
+    "diagnostics": dict,
+}
+_OPTIONAL = {"class_names": tuple[str, ...], "decision": dict}
 """Fields that a file may have: the names of the classes, the threshold of `focalcal decide`."""
 _INFINITIES = {"inf": math.inf, "-inf": -math.inf}  # JSON has no infinity; T = ∞ is a valid fit
 
@@ -57,38 +65,34 @@ def _fitted_names(calibrator: Calibrator) -> tuple[str, ...]:
 
 
 def from_dict(document: Any, methods: Mapping[str, type[Calibrator]]) -> Calibrator:
-    """The calibrator a JSON document describes; FileFormatError if anything in it is off."""
+    """The calibrator a JSON document describes; FileFormatError if anything in it is wrong."""
     _expect_fields(document, _FIELDS, "calibrator", _OPTIONAL)
     method, version, n_classes = (document[name] for name in ("method", "version", "n_classes"))
     _expect(document["format"] == FORMAT, f"format {FORMAT!r}", document["format"])
-    _expect(
-        type(version) is int and version == VERSION,
-        f"version {VERSION} (read others with the focalcal release that wrote them, or fit again)",
-        version,
-    )
-    known = isinstance(method, str) and method in methods
-    _expect(known, f"a method of this release ({', '.join(methods)})", method)
-    possible = type(n_classes) is int and 1 <= n_classes <= MAX_CLASSES
-    _expect(possible, f"n_classes in 1..{MAX_CLASSES}", n_classes)
+    other = "read others with the focalcal release that wrote them, or fit again"
+    _expect(version == VERSION, f"version {VERSION} ({other})", version)
+    _expect(method in methods, f"a method of this release ({', '.join(methods)})", method)
+    _expect(1 <= n_classes <= MAX_CLASSES, f"n_classes in 1..{MAX_CLASSES}", n_classes)
 
     kind = methods[method]
-    _expect_fields(document["params"], tuple(kind().get_params(deep=False)), "params")
+    settings = dict.fromkeys(kind().get_params(deep=False))
+    _expect_fields(document["params"], settings, "params")
     calibrator = kind(**_decode(document["params"], methods, arrays=False))
     task, state = calibrator.task, document["state"]
     _expect(task in ("auto", "multilabel"), "task 'auto' or 'multilabel'", task)
     calibrator.n_classes_ = n_classes
     calibrator.diagnostics_ = _diagnostics(document["diagnostics"])
     if "class_names" in document:
-        calibrator.class_names_ = names = _all(str, document["class_names"], "class_names")
+        calibrator.class_names_ = names = tuple(document["class_names"])
         _expect(len(names) == n_classes, f"{n_classes} class_names", names)
     if "decision" in document:
-        calibrator.decision_ = decision = document["decision"]
-        at = decision.get("threshold") if isinstance(decision, dict) else None
+        calibrator.decision_ = document["decision"]
+        at = calibrator.decision_.get("threshold")
         _expect(type(at) in (int, float) and 0 <= at <= 1, "decision.threshold in [0, 1]", at)
-    _expect(isinstance(state, dict), "state as an object", state)
     state = state if task == "multilabel" else kind._upgraded(state)
     # A floor is not written where there is none.
-    _expect_fields(state, _fitted_names(calibrator), "state", optional=("floor_",))
+    names = dict.fromkeys(_fitted_names(calibrator))
+    _expect_fields(state, names, "state", optional={"floor_": None})
     try:
         for name, value in state.items():
             setattr(calibrator, name, _decode(value, methods))
@@ -160,22 +164,9 @@ def _decode(value: Any, methods: Mapping[str, type[Calibrator]], arrays: bool = 
 
 
 def _diagnostics(value: Any) -> Diagnostics:
-    kinds = get_type_hints(Diagnostics)
-    _expect_fields(value, tuple(kinds), "diagnostics")
     found = _decode(value, {}, arrays=False)
-    for name, kind in kinds.items():
-        if name in ("n_per_class", "warnings"):
-            found[name] = _all(get_args(kind)[0], found[name], f"diagnostics.{name}")
-        else:
-            allowed = (int, float) if kind is float else (kind,)
-            _expect(type(found[name]) in allowed, f"diagnostics.{name} as {kind}", found[name])
-    return Diagnostics(**found)
-
-
-def _all(kind: type, value: Any, name: str) -> tuple[Any, ...]:
-    good = isinstance(value, list) and all(type(v) is kind for v in value)
-    _expect(good, f"{name} as a list of {kind.__name__}", value)
-    return tuple(value)
+    _expect_fields(found, get_type_hints(Diagnostics), "diagnostics")
+    return Diagnostics(**{k: tuple(v) if isinstance(v, list) else v for k, v in found.items()})
 
 
 def _check_fitted(calibrator: Calibrator) -> None:
@@ -218,16 +209,28 @@ def _expect(good: bool, what: str, got: Any) -> None:
 
 
 def _expect_fields(
-    value: Any, names: tuple[str, ...], where: str, optional: tuple[str, ...] = ()
+    value: Any, kinds: dict[str, Any], where: str, optional: dict[str, Any] | None = None
 ) -> None:
+    """Refuse anything but an object of these fields; kinds: a type for each, or None for any."""
     _expect(isinstance(value, dict), f"{where} as an object", value)
-    missing = [name for name in names if name not in value]
-    extra = [name for name in value if name not in (*names, *optional)]
+    known = kinds | (optional or {})
+    missing = [name for name in kinds if name not in value]
+    extra = [name for name in value if name not in known]
     if missing or extra:
         raise FileFormatError(
-            f"expected the fields {', '.join(names) or '(none)'} in {where}; "
+            f"expected the fields {', '.join(kinds) or '(none)'} in {where}; "
             f"missing {missing or 'none'}, not known {extra or 'none'}"
         )
+    for name, item in value.items():
+        kind = known[name]
+        if kind is None:
+            continue
+        items, inner = item, get_args(kind)  # a tuple is a list in JSON
+        if not inner:
+            items, inner = [item], (kind,)
+        allowed = (int, float) if inner[0] is float else inner[:1]
+        good = isinstance(items, list) and all(type(one) in allowed for one in items)
+        _expect(good, f"{name} in {where} as {kind}", item)
 
 
 def _finite(number: str) -> float:

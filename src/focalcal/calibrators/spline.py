@@ -11,7 +11,7 @@ from scipy.interpolate import BSpline, PPoly
 from focalcal._checks import check_whole
 from focalcal.calibrators._columns import (
     Column,
-    PiecewiseCalibrator,
+    ColumnCalibrator,
     cubic_pieces,
     each,
     pack,
@@ -22,7 +22,6 @@ from focalcal.calibrators.binary import (
     common_slope,
     fit_logistic,
     outcome,
-    regression,
     separated_notes,
     slope_prior,
 )
@@ -31,7 +30,7 @@ from focalcal.errors import InputError
 DEGREE = 3
 
 
-class SplineCalibration(PiecewiseCalibrator):
+class SplineCalibration(ColumnCalibrator):
     """logit p = f(s), f an increasing cubic spline of the log-odds s with linear tails.
 
     f(s) = Σ β_j B_j(a·s + b) with non-decreasing β, where a·s + b is fitted first, with a weak
@@ -84,13 +83,14 @@ class SplineCalibration(PiecewiseCalibrator):
         self, column: Column, common: float
     ) -> tuple[np.ndarray, np.ndarray, LogisticFit]:
         """Edges and pieces of one column's curve, as `piecewise` takes them, and its fit."""
-        prior = slope_prior(common, 1)
-        line = regression([column.log_odds], column.hits, column, prior, (True, False))
+        s, y, w = column.log_odds, column.hits, column.weights
+        straight = np.stack([s, np.ones_like(s)], axis=1)
+        line = fit_logistic(straight, y, w, slope_prior(common, 1), (True, False))
         slope, intercept = line.coefficients
         knots = _apart(_knots(column, self.n_knots), slope, intercept)
         if slope == 0 or len(knots) < 2:
             return np.zeros(0), np.array([[0.0, intercept, slope, 0.0, 0.0]]), line
-        x = slope * column.log_odds + intercept
+        x = slope * s + intercept
         beta, fit = _fit_spline(x, column, slope * knots + intercept, float(self.shrinkage))
         fit = dataclasses.replace(fit, converged=fit.converged and line.converged)
         # The same coefficients on the knots of s: B-splines follow an affine map of their knots.
@@ -129,19 +129,12 @@ def _fit_spline(
     basis = with_tails(BSpline(padded, np.eye(m), DEGREE), knots, x)
     greville = np.array([padded[j + 1 : j + 1 + DEGREE].mean() for j in range(m)])
     steps = np.diff(greville)
-    # β_j = g_0 + θ_0 + Σ_{i≤j} θ_i Δg_i, so the features are sums of the basis from i upwards.
+    # β_j = θ_0 + Σ_{i≤j} θ_i Δg_i, so the features are sums of the basis from i upwards.
     upwards = np.cumsum(basis[:, ::-1], axis=1)[:, ::-1]
     features = np.concatenate([upwards[:, :1], upwards[:, 1:] * steps], axis=1)
-    start = np.concatenate([[0.0], np.ones(m - 1)])
-    fit = fit_logistic(
-        features,
-        column.hits,
-        column.weights,
-        start,
-        nonnegative=start > 0,
-        shrinkage=np.where(start > 0, shrinkage, 0.0),
-        offset=greville[0],
-    )
+    # With the start the curve is the straight line.
+    start = np.concatenate([greville[:1], np.ones(m - 1)])
+    stiff = np.arange(m) > 0
+    fit = fit_logistic(features, column.hits, column.weights, (start, shrinkage * stiff), stiff)
     theta = fit.coefficients
-    beta = greville[0] + theta[0] + np.concatenate([[0.0], np.cumsum(theta[1:] * steps)])
-    return beta, fit
+    return np.cumsum(theta * np.concatenate([[1.0], steps])), fit

@@ -70,10 +70,10 @@ def fit_sums(calibrator: Calibrator, data: SampledData) -> Calibrator:
     known: dict[str, Any] = {}
 
     def total(function: Callable[..., np.ndarray], **settings: Any) -> np.ndarray:
+        settings |= {"then": function, "floor": floor}
         if known:
-            return data.total(of_floored, then=function, floor=floor, **settings)
-        quick = data.large and floor == 0  # compiled loops make −∞ the lowest finite number
-        sums = data.total(with_first, then=function, floor=floor, fast=quick, **settings)
+            return data.total(sums_above, first=False, **settings)
+        sums = data.total(sums_above, first=True, quick_first=data.large, **settings)
         loss, n, *counts = sums[: 2 + data.n_classes].tolist()
         known.update(before=loss / n, n_per_class=tuple(map(int, counts)))
         return sums[2 + data.n_classes :]
@@ -84,24 +84,26 @@ def fit_sums(calibrator: Calibrator, data: SampledData) -> Calibrator:
     return calibrator
 
 
-def with_first(
-    logits: np.ndarray, labels: np.ndarray, *, fast: bool, **settings: Any
-) -> np.ndarray:
-    """NLL of the softmax, samples and samples per class, then the sums of `of_floored`."""
-    own = moment_sums(logits, labels, None, 1.0, quick=fast)[[0, 4]]
-    counts = np.bincount(labels, minlength=logits.shape[1])
-    return np.concatenate([own, counts, of_floored(logits, labels, **settings)])
-
-
-def of_floored(
+def sums_above(
     logits: np.ndarray,
     labels: np.ndarray,
     then: Callable[..., np.ndarray],
+    *,
     floor: float,
+    first: bool,
+    quick_first: bool = False,
     **settings: Any,
 ) -> np.ndarray:
-    """The sums of a function of the logits above a floor."""
-    return then(_above(logits, floor), labels, **settings)
+    """The sums of a function of the logits above a floor.
+
+    first: before them the NLL of the softmax, the number of samples and that of each class.
+    """
+    sums = then(_above(logits, floor), labels, **settings)
+    if not first:
+        return sums
+    # Compiled loops make −∞ the lowest finite number.
+    own = moment_sums(logits, labels, None, 1.0, quick=quick_first and floor == 0)[[0, 4]]
+    return np.concatenate([own, np.bincount(labels, minlength=logits.shape[1]), sums])
 
 
 def _above(logits: np.ndarray, floor: float) -> np.ndarray:

@@ -37,9 +37,6 @@ class Identity(Calibrator):
     preserves_accuracy: ClassVar[bool] = True
     floors: ClassVar[str] = "never"
 
-    def __init__(self, task: str = "auto") -> None:
-        self.task = task
-
     def _fit(self, data: FitData) -> dict[str, Any]:
         return {}
 
@@ -111,11 +108,21 @@ class SearchedScaling(Calibrator):
                 )
             found, before = sums_grid(data, self.objective, self.bins, **grid)
             self._keep(found)
-            return found.outcome(self.objective, **grid) | {"before": before, "after": found.error}
-        scores = self._scores(data)
-        found = (grid_search if search == "grid" else line_search)(scores, **grid)
-        self._keep(found)
-        return found.outcome(self.objective, **grid) | scores.measured(self._log_proba)
+            measured = {"before": before, "after": found.error}
+        else:
+            scores = self._scores(data)
+            found = (grid_search if search == "grid" else line_search)(scores, **grid)
+            self._keep(found)
+            measured = scores.measured(self._log_proba)
+        notes = []
+        for (name, values), value in zip(grid.items(), (found.gamma, found.temperature)):
+            if len(values) > 1 and value in (values.min(), values.max()):
+                notes.append(
+                    f"the best of {name} is {value:g}, at the end of the searched range "
+                    f"{values.min():g}..{values.max():g}; widen it or take another objective"
+                )
+        measured |= {"objective": self.objective, "at_edge": bool(notes)}
+        return solved(found.points, True, notes, **measured)
 
 
 class TemperatureScaling(SearchedScaling):
@@ -183,9 +190,6 @@ class EnsembleTemperatureScaling(Calibrator):
     preserves_accuracy: ClassVar[bool] = True
     state: ClassVar[dict[str, str | None]] = {"temperature_": "", "weights_": "3"}
 
-    def __init__(self, task: str = "auto") -> None:
-        self.task = task
-
     def _check_state(self) -> None:
         check_temperature(self.temperature_)
         if not (np.all(self.weights_ > 0) and abs(np.sum(self.weights_) - 1) < 1e-6):
@@ -195,10 +199,10 @@ class EnsembleTemperatureScaling(Calibrator):
         plain = fit_inverse_temperature(data.logits, data.labels, data.weights)
         self.temperature_ = plain.temperature
         logits, labels, weights = data.numpy()
-        own = np.arange(data.n), labels
+        own = np.arange(len(labels)), labels
         maps = log_softmax(scaled(logits, self.temperature_)), log_softmax(logits)
         parts = [log_p[own] for log_p in maps]
-        log_p = np.stack([*parts, np.full(data.n, -math.log(data.n_classes))], axis=1)
+        log_p = np.stack([*parts, np.full(len(labels), -math.log(data.n_classes))], axis=1)
         found = mixture_weights(log_p, weights)
         self.weights_ = found.x / found.x.sum()
         return solved(

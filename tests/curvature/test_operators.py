@@ -227,6 +227,7 @@ def test_products_leave_no_tensors_behind(conv):
         ({"parameters": []}, "at least one parameter"),
         ({"loss": 3}, "loss name or a callable"),
         ({"loss": lambda z, y: z.T}, "one value per sample"),
+        ({"loss": nn.CrossEntropyLoss(reduction="sum")}, "got 'sum'"),
         ({"loss": "fl-x"}, "unknown loss"),
         ({"loss": lambda z, y: (z * torch.nan).sum(1)}, "finite gradient"),
     ],

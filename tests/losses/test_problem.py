@@ -61,6 +61,18 @@ def test_extreme_logits_are_finite(name, dtype) -> None:
         assert gradient(first.float().square().sum(), logits).isfinite().all()
 
 
+@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_autocast_changes_neither_value_nor_gradient(name, dtype) -> None:
+    logits, labels = case(n=40, dtype=torch.float32)
+    loss = build(name)
+    expected = loss(logits, labels)
+    with torch.autocast("cpu", dtype=dtype):
+        value = loss(logits, labels)
+    assert torch.equal(value, expected)
+    assert torch.equal(gradient(value, logits), gradient(expected, logits))
+
+
 @pytest.mark.parametrize("name", SOFT)
 def test_one_hot_rows_equal_labels(name) -> None:
     logits, labels = case()

@@ -28,7 +28,8 @@ def compute_loss_func(loss: Loss | str) -> Callable[..., Tensor]:
     Logits are (B, C) or (B, T, C) and integer labels (B,) or (B, T); labels of the shape of the
     logits are passed on unchanged (multi-label). With gradient accumulation the Trainer passes
     `num_items_in_batch`, and the losses of the micro-batches add up to the mean over all items; a
-    micro-batch without labels adds 0.
+    micro-batch without labels adds 0. Labels are not shifted: for a causal language model pass
+    `{"logits": outputs.logits[:, :-1]}` and `labels[:, 1:]` on to the function.
 
     >>> import torch
     >>> function = compute_loss_func("fl-2")

@@ -90,8 +90,10 @@ def mmce(
         n_right, n_wrong = n_right.square(), n_wrong.square()
     a = right * (1 - confidence) / n_right - wrong * confidence / n_wrong
     kernel = torch.exp(-(confidence[:, None] - confidence[None, :]).abs() / bandwidth)
+    with torch.autocast(a.device.type, enabled=False):  # in half precision a/m² underflows
+        square = a @ kernel @ a
     # The quadratic form may round below 0, and the square root has no slope at 0.
-    value = (a @ kernel @ a).clamp(min=1e-12).sqrt()
+    value = square.clamp(min=1e-12).sqrt()
     if normalization == "published":
         value = value * (right.sum() > 0) * (wrong.sum() > 0)
     return value

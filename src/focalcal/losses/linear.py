@@ -101,10 +101,14 @@ def linear_focal_loss(
         label_smoothing=label_smoothing,
         integer_only="linear_focal_loss" if target.is_floating_point() else None,
     )
+    kept = (~problem.ignored).to(problem.precision)
+    if token_weight is not None:
+        kept = kept * token_weight.detach().reshape(-1).to(kept)
     settings = _Settings(
         problem,
         check_gammas(gamma.reshape(-1) if isinstance(gamma, Tensor) else gamma, problem),
-        token_weight,
+        kept,
+        problem.weighted(kept).sum() if reduction == "mean" else 1.0,
         reduction,
         accumulate or weight.dtype,
         max(ROWS, chunk_bytes // (rows.element_size() * max(1, len(weight))) // ROWS * ROWS),
@@ -173,21 +177,12 @@ class LinearFocalLoss(Loss):
 class _Settings:
     problem: Problem  # its logits have a shape and no memory
     gamma: Gamma
-    token_weight: Tensor | None
+    kept: Tensor  # the factor of each row besides its class weight, 0 where ignored
+    total: Tensor | float  # what divides the sum
     reduction: str
     accumulate: torch.dtype
     chunk: int  # rows
     differentiable: bool
-
-    def row_weights(self) -> tuple[Tensor, Tensor | float]:
-        """Each row's factor besides its class weight, 0 where ignored; and what divides the sum."""
-        problem, token_weight = self.problem, self.token_weight
-        kept = (~problem.ignored).to(problem.precision)
-        if token_weight is not None:
-            kept = kept * token_weight.detach().reshape(-1).to(kept)
-        if self.reduction != "mean":
-            return kept, 1.0
-        return kept, problem.weighted(kept).sum()
 
 
 class _LinearFocal(torch.autograd.Function):
@@ -199,8 +194,7 @@ class _LinearFocal(torch.autograd.Function):
         bias: Tensor | None,
         settings: _Settings,
     ) -> Tensor:
-        kept, total = settings.row_weights()
-        factor = torch.where(kept != 0, kept / total, 0.0)
+        factor = torch.where(settings.kept != 0, settings.kept / settings.total, 0.0)
         wanted = [need and settings.differentiable for need in ctx.needs_input_grad[:3]]
         ctx.later = any(wanted) and (settings.reduction == "none" or x.dtype == torch.float16)
         now = [False] * 3 if ctx.later else wanted
@@ -208,8 +202,8 @@ class _LinearFocal(torch.autograd.Function):
         if ctx.later:
             ctx.save_for_backward(x, weight, bias, factor)
             ctx.settings, ctx.wanted = settings, wanted
-        values = values * kept
-        return values if settings.reduction == "none" else values.sum() / total
+        values = values * settings.kept
+        return values if settings.reduction == "none" else values.sum() / settings.total
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:

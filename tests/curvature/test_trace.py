@@ -103,7 +103,7 @@ def test_group_blocks_by_depth():
     blocks = {"a.x.weight": slice(0, 2), "a.y.weight": slice(2, 3), "b": slice(3, 4)}
     assert group_blocks(blocks, 1) == {"a": slice(0, 3), "b": slice(3, 4)}
     assert list(group_blocks(blocks)) == ["a.x", "a.y", "b"]
-    with pytest.raises(InputError, match="side by side"):
+    with pytest.raises(InputError, match="adjacent parameters"):
         group_blocks({"a.w": slice(0, 1), "b.w": slice(1, 2), "a.b": slice(2, 3)})
 
 

@@ -107,6 +107,8 @@ def test_arguments_are_checked():
         closest_temperature(1.0, 1)
     with pytest.raises(InputError, match="two to four classes"):
         temperature_error(1.0, 1.0, 5)
+    with pytest.raises(InputError, match="temperature > 0"):
+        temperature_error(1.0, 0.0)
     with pytest.raises(InputError, match="max_logit"):
         tightest_temperature_bounds(1.0, 0.0)
     with pytest.raises(InputError, match="gamma > -1"):

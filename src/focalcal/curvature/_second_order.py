@@ -107,7 +107,7 @@ class _ConvolutionBackward(torch.autograd.Function):
     @staticmethod
     def backward(ctx, u, v):
         """Cotangents u of dx and v of dw."""
-        # Gradients are recorded here only if someone asked for a graph of the second derivative.
+        # Gradients are recorded here only if a graph of the second derivative was requested.
         if torch.is_grad_enabled():
             raise RuntimeError(
                 "expected at most two derivatives inside cheap_second_order(), got a request for a "

@@ -114,7 +114,7 @@ class BatchOperator(ABC):
         return self.reduce(self._gradient_sums()[0]) / self.total_weight
 
     def block(self, names: str | Sequence[str]) -> Self:
-        """The diagonal block of the named parameters, an operator of its own."""
+        """The diagonal block of the named parameters, as an operator."""
         part = copy.copy(self)
         part._choose([names] if isinstance(names, str) else names)
         return part

@@ -120,7 +120,10 @@ def group_blocks(blocks: Mapping[str, slice], depth: int | None = None) -> dict[
         layer = ".".join(path[:depth]) or leaf
         before = grouped.get(layer)
         if before is not None and before.stop != s.start:
-            raise InputError(f"expected the parameters of {layer!r} side by side; group by hand")
+            raise InputError(
+                f"expected adjacent parameters in {layer!r}, got others between them; "
+                "pass your own slices"
+            )
         grouped[layer] = slice(s.start if before is None else before.start, s.stop)
     return grouped
 
@@ -175,7 +178,7 @@ def _estimate(
             squares += diagonals.square().sum(1)
         samples = target
         spread = (squares - total.square() / samples).clamp_min(0)
-        # One sample says nothing about its error.
+        # One sample has no estimate of its error.
         variance = 2 * spread / samples / (samples - 1) if samples > 1 else spread + math.inf
         values = [exact + float(total[s].sum()) / samples for s in blocks]
         errors = [math.sqrt(float(variance[s].sum())) for s in blocks]

@@ -111,7 +111,7 @@ class CalibrationCallback(Callback):
             return
         calibrator = TemperatureScaling() if self.calibrator is None else clone(self.calibrator)
         self.calibrator_ = calibrator.fit(*self._last)
-        # Lightning broadcasts the folder: a process that waits for the others to ask never ends.
+        # Every process must read log_dir: Lightning broadcasts it, and would wait forever.
         folder = Path(trainer.log_dir or trainer.default_root_dir)
         if trainer.is_global_zero:
             self.calibrator_.save(folder / FILE if self.path is None else self.path)

@@ -1,9 +1,8 @@
 """Metric classes for torchmetrics: `update(preds, target)`, `compute()`, synchronised by sums.
 
-`preds` are probabilities, or logits with `logits=True`; which of them is never guessed. Each class
-is a thin wrapper of `CalibrationStats`, whose state is a vector that can be summed: memory does not
-grow with the samples, processes synchronise with one all-reduce, and confidences of exactly 0 and 1
-are counted once.
+`preds` are probabilities, or logits with `logits=True`. Each class is a thin wrapper of
+`CalibrationStats`, whose state is a vector that can be summed: memory does not grow with the
+samples, processes synchronise with one all-reduce, and confidences of exactly 0 and 1 count once.
 """
 
 from __future__ import annotations

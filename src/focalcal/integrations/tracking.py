@@ -52,7 +52,7 @@ def log_evaluation(
     else:
         raise InputError(
             "expected a SummaryWriter, the module mlflow or a wandb run, got "
-            f"{type(tracker).__name__}; log evaluation.to_dict() by hand"
+            f"{type(tracker).__name__}; log evaluation.to_dict() yourself"
         )
 
 

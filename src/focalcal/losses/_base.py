@@ -1,7 +1,7 @@
 """What every classification loss shares: targets, shapes, ignored labels, weights, reduction.
 
-The conventions are those of `torch.nn.CrossEntropyLoss`, in one place. A loss supplies one value
-per sample; nothing else here or there reshapes, masks, weights or averages.
+The conventions are those of `torch.nn.CrossEntropyLoss`. A loss supplies one value per sample;
+shapes, ignored labels, weights and averages are handled here.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class Loss(nn.Module):
         super().__init__()
         if "alpha" in unknown:
             raise InputError(
-                f"{type(self).__name__} takes one weight per class as weight=, like "
-                "CrossEntropyLoss, and no alpha; SigmoidFocalLoss takes the alpha of yes/no tasks"
+                f"expected {type(self).__name__} with class weights as weight=, as in "
+                "CrossEntropyLoss, got alpha; only SigmoidFocalLoss takes alpha"
             )
         if unknown:
             raise TypeError(f"{type(self).__name__} got unexpected arguments {sorted(unknown)}")
@@ -99,7 +99,7 @@ class Problem:
 
     given: logits (N, C, d1..dk) in the caller's precision.
     labels: (N, d1..dk) int64, or None with probability targets.
-    soft: (N, C, d1..dk) probabilities, smoothed if asked, or None with integer targets.
+    soft: (N, C, d1..dk) smoothed probabilities, or None with integer targets.
     """
 
     given: Tensor
@@ -211,7 +211,7 @@ class Problem:
         return (self.labels != self.ignore_index).sum() if weight is None else weight.sum()
 
     def reduce(self, values: Tensor, reduction: str) -> Tensor:
-        """Per-sample weighted values to the asked reduction."""
+        """The reduction of weighted values per sample."""
         if reduction == "none":
             return values if self.batched else values.squeeze(0)
         total = values.sum()
@@ -322,7 +322,7 @@ def _check_labels(logits: Tensor, labels: Tensor, ignore_index: int) -> None:
         return
     n_classes, labels = logits.shape[1], labels.long()
     lowest, highest = (int(end) for end in labels.aminmax())
-    if lowest >= 0 and highest < n_classes:  # as a rule, and in a fraction of the time
+    if lowest >= 0 and highest < n_classes:  # the usual case, in a fraction of the time
         return
     wrong = ((labels < 0) | (labels >= n_classes)) & (labels != ignore_index)
     if wrong.any():
@@ -334,12 +334,12 @@ def _check_labels(logits: Tensor, labels: Tensor, ignore_index: int) -> None:
 
 
 def values_are_visible(tensor: Tensor) -> bool:
-    """Whether looking at a tensor's numbers is free and allowed."""
+    """Whether a tensor's values can be read, and without waiting for a device."""
     return tensor.device.type == "cpu" and not is_transformed()
 
 
 def can_fuse(logits: Tensor, labels: Tensor) -> bool:
-    """Whether the CUDA kernel takes these; tracing and torch.func need plain operations."""
+    """Whether the CUDA kernel supports these; tracing and torch.func need plain operations."""
     return (
         logits.is_cuda
         and labels.get_device() == logits.get_device()
@@ -354,7 +354,7 @@ def can_fuse(logits: Tensor, labels: Tensor) -> bool:
 
 
 def is_plain(tensor: Tensor) -> bool:
-    """Whether it is a tensor with memory of its own, not a Tensor subclass."""
+    """Whether it is no Tensor subclass, such as a sharded DTensor."""
     return type(tensor) is Tensor or type(tensor) is nn.Parameter
 
 

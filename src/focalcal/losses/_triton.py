@@ -59,8 +59,7 @@ def _table(steps: tuple[tuple[float, float], ...], device: torch.device) -> Tens
 def fused_focal(logits: Tensor, target: Tensor, *settings: Any, **named: Any) -> Tensor:
     """Focal loss, float32, of contiguous logits (N, C), reduced as cross_entropy does.
 
-    The rest are `Settings`. A label outside 0..C−1 gives NaN: an error would cost a wait for the
-    device.
+    The rest are `Settings`. A label outside 0..C−1 gives NaN: an error would need synchronisation.
     """
     return FusedFocal.apply(logits, target.contiguous(), Settings(*settings, **named))
 
@@ -153,7 +152,7 @@ def launch_backward(
 
 
 def scale_(x: Tensor, factor: Tensor) -> Tensor:
-    """x · factor in place; costs nothing where the factor is 1, and never waits for it."""
+    """x · factor in place, without reading x if the factor is 1 and without synchronising."""
     block = 8192
     programs = max(1, min(4096, -(-x.numel() // block)))
     _kernels.scale.launch(programs, (x, factor), (x.numel(),), (block,), warps=8)

@@ -1,8 +1,8 @@
 """The focal loss behind a linear layer, for vocabularies whose logits do not fit in memory.
 
 The rows are taken in chunks: one product gives a chunk's logits, a fused kernel turns them into
-their gradient in place, and two products carry it to x and to the weight. Three products in all,
-nothing is computed twice, and no more than one chunk of logits exists at a time.
+their gradient in place, and two products carry it to x and to the weight. Nothing
+is computed twice, and no more than one chunk of logits exists at a time.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ def linear_focal_loss(
 ) -> Tensor:
     """`focal_loss(F.linear(x, weight, bias), target, gamma)` without ever holding all logits.
 
-    Gradients are computed with the value, so that `loss.backward()` only hands them over. With
-    reduction "none", and in float16, where a loss scale arrives with the backward pass, they are
-    computed there from logits computed again: four products instead of three. Weights of tokens
-    that are known in advance are cheaper as `token_weight` than by reduction "none".
+    Gradients are computed with the value, by three products, and `loss.backward()` only returns
+    them. With reduction "none", and in float16, where a loss scale arrives with the backward pass,
+    they are computed there from logits computed again: four products. If the tokens' weights are
+    known in advance, `token_weight` is cheaper than reduction "none".
 
     Args:
         x: (..., D), the last hidden states.
@@ -221,7 +221,7 @@ class _LinearFocal(torch.autograd.Function):
         if gradients is None:
             raise InputError(
                 "expected one backward pass per call of linear_focal_loss, whose gradients are "
-                "computed with the value and handed over once; call it again"
+                "computed with the value and returned once; call it again"
             )
         return *[None if g is None else _scaled(g, grad) for g in gradients], None
 

@@ -29,8 +29,8 @@ def inverse_focal_map(p: Any, gamma: float) -> Array:
     """The q with Ψ^γ(q) = p; for γ ≥ 0 the minimiser of the focal risk Σ_k p_k·FL(q_k).
 
     Solves h(q_i) = c·p_i, h(q) = q/g(q,γ), for one c per row such that Σ q_i = 1. For γ < 0 h is
-    not monotone: all classes but the largest take its increasing branch, and the largest is what
-    they leave (no risk minimiser then: the loss is not convex).
+    not monotone: all classes but the largest take its increasing branch, and the largest is one
+    minus their sum (which minimises no risk: the loss is not convex).
 
     p: probabilities (..., K), K ≥ 2, zeros and ones allowed; gamma: γ > −1.
 

@@ -97,6 +97,8 @@ def temperature_error(gamma: float, temperature: float, n_classes: int = 2) -> f
     gamma = check_gamma(gamma)
     if n_classes not in (2, 3, 4):
         raise InputError(f"expected two to four classes, got {n_classes}")
+    if not temperature > 0:
+        raise InputError(f"expected a temperature > 0, got {temperature}")
     points = _grid(n_classes)
     return float(_errors(points, np.exp(focal_log_map(points, gamma)), 1 / temperature).max())
 
@@ -135,7 +137,7 @@ def closest_temperature(
     at = int(np.argmin([worst(inverse_t) for inverse_t in scan]))
     best = best_between(scan[max(at - 1, 0)], scan[min(at + 1, len(scan) - 1)])
     for _ in range(6 if exact else 0):
-        # At the best T several kinds of points err alike: follow each class, up and down.
+        # At the best T several points have the same error: refine each class's, of either sign.
         apart = mapped - softmax(points * best.x)
         ends = np.concatenate([apart.argmax(axis=0), apart.argmin(axis=0)])
         added = _climb(points[ends], best.x, gamma)

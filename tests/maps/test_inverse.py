@@ -240,6 +240,9 @@ def test_properized_loss_is_the_focal_loss_of_the_inverse():
 def test_labels_are_checked(labels):
     with pytest.raises(InputError, match="integer labels"):
         properized_focal_loss([[0.5, 0.5], [0.5, 0.5]], labels, 1.0)
+    for label in (-1, 2):
+        with pytest.raises(InputError, match=r"labels in 0\.\.1"):
+            properized_focal_loss([[0.5, 0.5]], [label], 1.0)
 
 
 def test_gamma_and_shape_are_checked():

@@ -24,7 +24,7 @@ def resolve_loss(loss: LossLike) -> Callable[[Tensor, Tensor], Tensor]:
         raise InputError(f"expected a loss name or a callable, got {type(loss).__name__}")
     if getattr(loss, "reduction", None) == "sum":
         raise InputError(
-            "expected a loss with reduction 'none' or 'mean', got 'sum', whose curvature grows with "
+            "expected a loss with reduction 'none' or 'mean', got 'sum', whose Hessian grows with "
             "the batch; build it with reduction='none'"
         )
     return loss

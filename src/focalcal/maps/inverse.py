@@ -87,6 +87,8 @@ def properized_focal_loss(p: Any, y: Any, gamma: float) -> Array:
             f"got {labels.dtype} of shape {tuple(labels.shape)}"
         )
     labels = xp.astype(labels, xp.int64)
+    if not bool(xp.all((labels >= 0) & (labels < p.shape[-1]))):
+        raise InputError(f"expected labels in 0..{p.shape[-1] - 1}, got {y}")
     log_q = by_rows(lambda rows: _inverse_log_rows(safe_log(rows), gamma), xp.astype(p, xp.float64))
     is_label = xp.arange(p.shape[-1], device=p.device) == labels[..., None]
     of_label = xp.sum(xp.where(is_label, log_q, 0.0), axis=-1)

@@ -13,10 +13,12 @@ from focalcal.calibrators import (
     PriorCorrection,
     TemperatureScaling,
     VennAbers,
+    _floor,
     load,
     make,
 )
 from focalcal.calibrators._floor import fit_floor, floored
+from focalcal.calibrators._folds import fold_shares
 from focalcal.calibrators.prior import estimate_prior
 from focalcal.errors import FileFormatError, InputError
 
@@ -57,6 +59,16 @@ def test_floor_is_that_of_the_best_temperature(votes):
     for other in (1e-6, 0.3):
         worse = TemperatureScaling().fit(floored(z, other), y)
         assert worse.diagnostics_.after > fitted.diagnostics_.after
+
+
+def test_sample_of_the_floor_is_not_the_fold_left_out(votes, monkeypatch):
+    """`auto` failed where the fold it had left out was the sample that its parts took."""
+    z, y = votes
+    rest = fold_shares(z, y, np.ones(len(y)), 5)[0] == 0
+    z, y = z[rest], y[rest]
+    for parts in (5, 10, 15):
+        monkeypatch.setattr(_floor, "ENOUGH", z.size // parts)
+        assert fit_floor(z, y, None) > 0
 
 
 def test_without_zeros_nothing_changes_but_for_focal_structured(votes, calibrated_data):

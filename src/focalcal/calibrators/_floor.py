@@ -46,7 +46,10 @@ def fit_floor(logits: Array, labels: Array, weights: Array | None) -> float:
     z, y = to_numpy(logits), to_numpy(labels).astype(np.int64)
     w = None if weights is None else to_numpy(weights).astype(np.float64)
     if z.size > 2 * ENOUGH:
-        few = fold_shares(z, y, np.ones(len(y)) if w is None else w, z.size // ENOUGH)[0] > 0
+        counts = np.ones(len(y)) if w is None else w
+        # Other folds than those of a cross-validation around this fit, which may have left one out.
+        parts = fold_shares(z, y, counts, z.size // ENOUGH, salt=1) > 0
+        few = parts[np.argmax(parts.any(axis=1))]
         z, y, w = z[few], y[few], None if w is None else w[few]
     n, k = (float(len(y)) if w is None else float(w.sum())), z.shape[1]
     losses = {}

@@ -6,9 +6,11 @@ import gzip
 import json
 import os
 import sys
+import warnings
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -453,3 +455,195 @@ def test_one_label_of_a_multilabel_task(tmp_path):
     (tmp_path / "a.csv").write_text("probs,labels\n0.2,0\n0.8,1\n")
     found = Predictions.load(tmp_path / "a.csv", task="multilabel")
     assert found.probs.shape == found.labels.shape == (2, 1)
+
+
+SPORTS = ["sport", "music", "art"]
+
+
+@pytest.mark.parametrize("kind", [int, float, bool])
+@pytest.mark.parametrize("ending", ["frame", "csv", "parquet", "jsonl"])
+@pytest.mark.parametrize("several", [True, False])
+def test_columns_of_labels_are_matched_by_name(tmp_path, rng, kind, ending, several):
+    """The labels of a class are in the column that names it, wherever that column is."""
+    probs = rng.dirichlet(np.ones(3), 20)
+    truth = rng.random((20, 3)) < 0.5 if several else np.eye(3, dtype=bool)[probs.argmax(axis=1)]
+    given = pd.DataFrame(probs, columns=[f"prob_{name}" for name in SPORTS])
+    for j in (2, 0, 1):
+        given[f"labels_{SPORTS[j]}"] = truth[:, j].astype(kind)
+    path = tmp_path / f"p.{ending}"
+    if ending == "csv":
+        given.to_csv(path)
+    elif ending == "parquet":
+        given.to_parquet(path)
+    elif ending == "jsonl":
+        given.to_json(path, orient="records", lines=True, double_precision=15)
+    for classes in (None, ("art", "sport", "music")):
+        if ending == "frame":
+            p = Predictions.from_frame(given, classes=classes)
+        else:
+            p = Predictions.load(path, classes=classes)
+        for j, name in enumerate(p.class_names):
+            np.testing.assert_allclose(p.probs[:, j], probs[:, SPORTS.index(name)], rtol=1e-9)
+            labels = p.labels[:, j] if several else p.labels == j
+            np.testing.assert_array_equal(labels, truth[:, SPORTS.index(name)])
+
+
+def test_columns_of_labels_that_name_other_classes(tmp_path):
+    given = pd.DataFrame({"prob_a": [0.4], "prob_b": [0.6], "label_id": [7], "label_text": ["a"]})
+    with pytest.raises(FileFormatError, match="expected 'labels', got label_id, label_text"):
+        Predictions.from_frame(given)
+    one_hot = pd.DataFrame({"prob_1": [0.4, 0.1], "prob_2": [0.6, 0.9]})
+    one_hot = one_hot.assign(label_2=[0, 1], label_1=[1, 0])
+    assert Predictions.from_frame(one_hot).labels.tolist() == [0, 1]
+    np.savez(
+        tmp_path / "p.npz", probs=np.eye(3) / 2 + 1 / 6, labels=[[1.0, 0, 1], [0, 0, 0], [0, 1, 0]]
+    )
+    assert Predictions.load(tmp_path / "p.npz").labels.dtype == np.int64
+
+
+def test_one_hot_labels_follow_the_order_of_the_classes():
+    given = pd.DataFrame({"prob_a": [0.4, 0.1], "prob_b": [0.6, 0.9], "y": [[1, 0], [0, 1]]})
+    p = Predictions.from_frame(given, classes=["b", "a"])
+    assert [p.class_names[i] for i in p.labels] == ["a", "b"]
+
+
+@pytest.mark.parametrize("ending", ["frame", "csv", "parquet", "jsonl", "npz"])
+def test_booleans_are_the_classes_of_that_name(tmp_path, ending):
+    path = tmp_path / f"p.{ending}"
+
+    def load(columns):
+        given = pd.DataFrame(columns)
+        if ending == "frame":
+            return Predictions.from_frame(given)
+        if ending == "npz":
+            np.savez(path, **columns)
+        elif ending == "jsonl":
+            given.to_json(path, orient="records", lines=True)
+        else:
+            getattr(given, f"to_{ending}")(path)
+        return Predictions.load(path)
+
+    label = [True, True, False]
+    p = load({"prob_True": [0.9, 0.8, 0.1], "prob_False": [0.1, 0.2, 0.9], "label": label})
+    assert [p.class_names[i] for i in p.labels] == ["True", "True", "False"]
+    p = load({"prob_false": [0.1, 0.2, 0.9], "label": label})
+    assert (p.class_names, p.labels.tolist()) == (("true", "false"), [0, 0, 1])
+    p = load({"prob_yes": [0.9, 0.8, 0.1], "label": label})
+    assert p.labels.tolist() == [1, 1, 0]
+    p = load({"prob_no": [0.1, 0.2, 0.9], "prob_yes": [0.9, 0.8, 0.1], "label": label})
+    assert p.labels.tolist() == [1, 1, 0]
+
+
+@pytest.mark.parametrize("missing", ["NA", "nan", "#N/A", " "])
+def test_texts_that_stand_for_a_missing_label(tmp_path, missing):
+    path = tmp_path / "p.csv"
+    path.write_text(f"prob_cat,prob_dog,label\n0.4,0.6,dog\n0.5,0.5,{missing}\n")
+    with pytest.raises(FileFormatError, match="label at row 1 is missing"):
+        Predictions.load(path)
+    with pytest.warns(InputWarning, match="labels are not used"):
+        assert Predictions.load(path, labels_required=False).labels is None
+    path.write_text(f"prob_cat,prob_dog,label\n0.4,0.6,{missing}\n".replace("cat", missing.strip()))
+    if missing.strip():
+        assert Predictions.load(path).labels.tolist() == [0]
+    path.write_text(f"score,label\n0.4,spam\n0.5,{missing}\n")
+    with pytest.raises(FileFormatError, match="label at row 1 is missing"):
+        Predictions.load(path)
+
+
+def test_texts_of_spreadsheets(tmp_path):
+    """UTF-16, spaces after commas, empty rows and columns, and lines that end in CR."""
+    path = tmp_path / "p.csv"
+    plain = "prob_Öl,prob_Gas,label\n0.4,0.6,Gas\n0.5,0.5,Öl\n"
+    for text in (
+        plain.encode("utf-16"),
+        "\ufeff".encode("utf-16-be") + plain.encode("utf-16-be"),
+        plain.replace(",", ", ").encode(),
+        plain.replace("\n", "\r").encode(),
+        (plain.replace("\n", ",,\r\n") + ",,,,\r\n  \r\n").encode(),
+    ):
+        path.write_bytes(text)
+        p = Predictions.load(path)
+        assert (p.class_names, p.labels.tolist(), list(p.extra)) == (("Öl", "Gas"), [1, 0], [])
+        assert p.probs.tolist() == [[0.4, 0.6], [0.5, 0.5]]
+
+
+def test_json_lines_with_unicode_line_separators(tmp_path):
+    path = tmp_path / "p.jsonl"
+    texts = ["one\u2028two", "three\x85four"]
+    rows = [{"probs": [0.4, 0.6], "label": 1, "text": text} for text in texts]
+    lines = [json.dumps(row, ensure_ascii=False) for row in rows]
+    path.write_text("\r\n".join(lines), encoding="utf-8", newline="")
+    assert Predictions.load(path).column("text").tolist() == texts
+
+
+def test_columns_of_databases(tmp_path):
+    """Decimals, categories of numbers, and dictionaries."""
+    from decimal import Decimal
+
+    path = tmp_path / "p.arrow"
+    probs = [[0.25, 0.75], [0.5, 0.5]]
+    decimals = pa.array([[Decimal("0.25"), Decimal("0.75")], [Decimal("0.5")] * 2])
+    codes = pa.array([20, 10]).dictionary_encode()
+    table = pa.table({"probs": decimals, "label": codes, "price": [Decimal("1.50"), None]})
+    with pa.ipc.new_file(path, table.schema) as writer:
+        writer.write_table(table)
+    with pytest.raises(
+        InputError, match=r"labels in 0\.\.1, got 20"
+    ):  # 20, 10: no order of classes
+        Predictions.load(path)
+    p = Predictions.load(path, classes=["10", "20"])
+    assert (p.probs.tolist(), p.labels.tolist()) == (probs, [1, 0])
+    assert p.column("price").tolist() == [Decimal("1.50"), None]
+    dictionaries = pd.DataFrame({"probs": [{"b": 0.25, "a": 0.75}] * 2, "label": ["a", "b"]})
+    p = Predictions.from_frame(dictionaries)
+    assert (p.class_names, p.probs[0].tolist(), p.labels.tolist()) == (
+        ("b", "a"),
+        [0.25, 0.75],
+        [1, 0],
+    )
+
+
+@pytest.mark.parametrize("ending", ["parquet", "arrow"])
+def test_categories_in_the_order_of_their_occurrence_are_only_texts(tmp_path, ending):
+    """A Categorical of polars numbers its categories as they occur, an Enum as its user says."""
+    path = tmp_path / f"p.{ending}"
+    given = pl.DataFrame({"probs": [[0.3, 0.7], [0.8, 0.2]], "label": ["b", "a"]})
+    for kind, names in ((pl.Categorical, ("a", "b")), (pl.Enum(["b", "a"]), ("b", "a"))):
+        frame = given.with_columns(pl.col("label").cast(kind))
+        frame.write_parquet(path) if ending == "parquet" else frame.write_ipc(path)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", InputWarning)
+            p = Predictions.load(path)
+        assert p.class_names == names
+        assert [p.class_names[i] for i in p.labels] == ["b", "a"]
+        assert ["alphabetical order" in str(w.message) for w in caught] == [True] * (
+            names[0] == "a"
+        )
+
+
+def test_frames_whose_columns_have_commas_or_the_same_name():
+    given = pd.DataFrame({"a,b": [0.4], "c": [0.6], "label": ["c"]})
+    p = Predictions.from_frame(given, probs=["a,b", "c"])
+    assert (p.class_names, p.labels.tolist()) == (("a,b", "c"), [1])
+    with pytest.raises(FileFormatError, match="distinct column names"):
+        Predictions.from_frame(pd.concat([given, given], axis=1), probs="c")
+    with pytest.raises(FileFormatError, match="expected ','"):
+        Predictions.from_frame(given, probs=",")
+
+
+def test_labels_beside_probabilities_called_as_in_scikit_learn(tmp_path):
+    for values, labels in (
+        ("y_prob", "y_true"),
+        ("my_scores", "my_labels"),
+        ("y_probs", "y_labels"),
+    ):
+        np.save(tmp_path / f"{values}.npy", [0.2, 0.9])
+        np.save(tmp_path / f"{labels}.npy", [0, 1])
+        assert Predictions.load(tmp_path / f"{values}.npy").labels.tolist() == [0, 1]
+
+
+def test_keywords_that_do_not_exist(tmp_path):
+    (tmp_path / "p.csv").write_text("probs,labels\n0.5,1\n")
+    for unknown in ("truth_key", "label", "classes_names"):
+        with pytest.raises(TypeError, match="unexpected keyword argument"):
+            Predictions.load(tmp_path / "p.csv", **{unknown: "x"})

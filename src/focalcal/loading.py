@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +12,10 @@ import numpy as np
 
 from focalcal._labels import categorical
 from focalcal.errors import FileFormatError, InputError, InputWarning
-from focalcal.formats import Table, columns, read_table, roles, write_table
+from focalcal.formats import Table, classes, columns, read_table, roles, write_table
 from focalcal.formats.binary import load_npy
 from focalcal.formats.roles import Keys, Roles
-from focalcal.formats.text import objects
+from focalcal.formats.text import table_of
 from focalcal.predictions import Predictions, like_given
 
 
@@ -31,11 +30,13 @@ class Loaded:
 
     def describe(self) -> str:
         """What was taken for what, and what is only carried along."""
-        text = self.roles.describe()
-        names = self.predictions.class_names
-        if names and len(names) <= 8:
-            text += f"; classes {', '.join(names)}"
-        rest = [name or "''" for name in self.roles.rest(self.table)]
+        found, names = self.roles, self.predictions.class_names
+        kind = "logits" if found.are_logits else "probabilities"
+        text = f"{kind} from {roles.listed(found.values)}"
+        text += f", labels from {roles.listed(found.labels)}" if found.labels else ""
+        text += f", ids from {found.ids}" if found.ids else ""
+        text += f"; classes {', '.join(names)}" if names and len(names) <= 8 else ""
+        rest = [name or "''" for name in found.rest(self.table)]
         return f"{text}; carried along: {', '.join(rest)}" if rest else text
 
     @property
@@ -52,8 +53,8 @@ class Loaded:
                 table["probs"] = like_given(np.asarray(probs), given)
             if name not in self.roles.values:
                 table[roles.not_overwritten(name)] = column
-        by_name = roles.labels_by_name(self.metadata)
-        metadata = roles.metadata_of(given.task, given.class_names, by_name)
+        by_name = classes.labels_by_name(self.metadata)
+        metadata = classes.metadata_of(given.task, given.class_names, by_name)
         write_table(path, table, metadata | {"provenance": given.provenance | provenance})
 
 
@@ -61,7 +62,7 @@ def load(path: str | Path, keys: Keys | None = None, layout: str | None = None) 
     """Read a file (see docs/files.md for the layouts) or a Hugging Face dataset on disk."""
     keys = keys or Keys()
     table, metadata = read_table(path, layout)
-    if keys.labels and keys.labels.endswith(".npy"):
+    if isinstance(keys.labels, str) and keys.labels.endswith(".npy"):
         labels = Path(keys.labels)
         beside = [p for p in (labels, Path(path).parent / labels) if p.is_file()]
         if not beside:
@@ -69,6 +70,23 @@ def load(path: str | Path, keys: Keys | None = None, layout: str | None = None) 
         table["labels"] = load_npy(beside[0])
         keys = dataclasses.replace(keys, labels="labels")
     return from_table(table, metadata, keys, str(path))
+
+
+def from_frame(frame: Any, keys: Keys) -> Predictions:
+    """The predictions in a pandas or polars frame with named columns."""
+    where = type(frame).__module__.split(".")[0] + " frame"
+    roles.distinct(list(map(str, frame.columns)), where)
+    table: Table = {}
+    categories: dict[str, list[str]] = {}
+    for key in frame.columns:
+        column, name = frame[key], str(key)
+        _, names = categorical(column)
+        if names is not None:
+            categories[name] = list(names)
+        values = column.to_numpy()
+        is_array = values.dtype.kind in "biufM" and values.ndim == 1
+        table |= {name: values} if is_array else table_of([{name: x} for x in column.to_list()])
+    return from_table(table, {"categories": categories}, keys, where).predictions
 
 
 def from_table(table: Table, metadata: dict[str, Any], keys: Keys, where: str) -> Loaded:
@@ -86,43 +104,24 @@ def read(
     keys: Keys,
     where: str,
 ) -> Loaded:
-    """Predictions of `values`, the logits or probabilities, and the other columns of a table."""
-    width = values.shape[1] if values.ndim == 2 else 1
+    """Predictions of `values`, the logits or probabilities, and the other columns of a table.
+
+    Where labels are not required, a missing one means that none are used.
+    """
     # Arrays of another length are of other samples: an npz often holds several sets.
     used = {*found.values, *found.labels, found.ids}
     table = {k: column for k, column in table.items() if k in used or _rows(column) == len(values)}
-    task = metadata.get("task", keys.task) if keys.task == "auto" else keys.task
-    labels, categories = None, None
-    if found.labels:
-        with _missing_labels(keys.labels_required):
-            labels, categories = _labels(table, metadata, found.labels, where)
-            task, labels = _task_of(task, labels)
-    if metadata.get("labels") == "either":
-        metadata["labels"] = _meaning(labels, metadata["class_names"])
-    if task == "multilabel" and values.ndim == 1:  # one label, read from one column
-        values = values[:, None]
-        if labels is not None and labels.ndim == 1:
-            labels = matrix(table, found.labels, where)[:, None].astype(np.int64)
-    own = metadata.get("class_names")
-    if own is None and categories and len(categories) == max(width, 2):
-        own = categories
-    single = width == 1 and task != "multilabel"
-    names, order = roles.class_names(found, own, keys, single, labels, where)
-    if order is not None and len(order) == width:
-        values = values[:, order]
-        if labels is not None and labels.shape[1:] == (width,):
-            labels = labels[:, order]
-    if labels is not None:
-        given, labels = labels, None
-        with _missing_labels(keys.labels_required):
-            of = f"{where}: column {found.labels[0]!r}"
-            labels = roles.class_labels(given, names, roles.labels_by_name(metadata), of)
+    try:
+        given = _with_labels(values, table, metadata, found, keys, where)
+    except classes.MissingLabel as error:
+        if keys.labels_required:
+            raise
+        warnings.warn(f"labels are not used: {error}", InputWarning, stacklevel=3)
+        found = dataclasses.replace(found, labels=())
+        given = _with_labels(values, table, metadata, found, keys, where)
     try:
         predictions = Predictions(
-            **{"logits" if found.are_logits else "probs": values},
-            labels=labels,
-            task=task,
-            class_names=names,
+            **given,
             provenance=metadata.get("provenance", {}),
             ids=None if found.ids is None else columns.plain(table[found.ids]),
             extra={name: _extra(table[name]) for name in found.rest(table)},
@@ -132,30 +131,41 @@ def read(
     return Loaded(predictions, table, metadata, found)
 
 
-def from_frame(frame: Any, keys: Keys) -> Predictions:
-    """The predictions in a pandas or polars frame with named columns."""
-    table: Table = {}
-    categories: dict[str, list[str]] = {}
-    for key in frame.columns:
-        column, name = frame[key], str(key)
-        _, names = categorical(column)
-        if names is not None:
-            categories[name] = list(names)
-        values = column.to_numpy()
-        table[name] = values if values.dtype.kind in "biufM" else objects(column.to_list())
-    where = type(frame).__module__.split(".")[0] + " frame"
-    return from_table(table, {"categories": categories}, keys, where).predictions
-
-
-@contextlib.contextmanager
-def _missing_labels(required: bool) -> Iterator[None]:
-    """Where labels are not required, a missing one means that none are used."""
-    try:
-        yield
-    except roles.MissingLabel as error:
-        if required:
-            raise
-        warnings.warn(f"labels are not used: {error}", InputWarning, stacklevel=4)
+def _with_labels(
+    values: np.ndarray,
+    table: Table,
+    metadata: dict[str, Any],
+    found: Roles,
+    keys: Keys,
+    where: str,
+) -> dict[str, Any]:
+    """The values, labels, task and class names of `Predictions`."""
+    width = values.shape[1] if values.ndim == 2 else 1
+    task = metadata.get("task", keys.task) if keys.task == "auto" else keys.task
+    labels = _labels(table, found.labels, where)
+    if metadata.get("labels") == "either":
+        metadata["labels"] = _meaning(labels, metadata["class_names"])
+    own = metadata.get("class_names")
+    categories = metadata.get("categories", {}).get(found.labels[0]) if found.labels else None
+    if own is None and categories and len(categories) == max(width, 2):
+        own = categories
+    single = width == 1 and task != "multilabel"
+    names, order = classes.class_names(found, own, keys, single, labels, where)
+    if order is not None and len(order) == width:
+        values = values[:, order]
+        if labels is not None and labels.shape[1:] == (width,):
+            labels = labels[:, order]
+    if labels is not None and labels.ndim == 1:
+        of = f"{where}: column {found.labels[0]!r}"
+        labels = classes.class_labels(labels, names, classes.labels_by_name(metadata), of)
+    elif labels is not None:
+        task, labels = _task_of(task, classes.whole(labels))
+    if task == "multilabel" and values.ndim == 1:  # one label, read from one column
+        values = values[:, None]
+    if task == "multilabel" and labels is not None and labels.ndim == 1:
+        labels = labels[:, None]
+    kind = "logits" if found.are_logits else "probs"
+    return {kind: values, "labels": labels, "task": task, "class_names": names}
 
 
 def _without_class_names(table: Table, metadata: dict[str, Any]) -> tuple[Table, dict[str, Any]]:
@@ -171,7 +181,7 @@ def _without_class_names(table: Table, metadata: dict[str, Any]) -> tuple[Table,
 
 def _meaning(labels: np.ndarray | None, names: Sequence[str]) -> str:
     """ "names" if the labels are all among the class names, otherwise "indices"."""
-    numbers = {float(name) for name in names if roles.is_number(name)}
+    numbers = {float(name) for name in names if classes.is_number(name)}
     if labels is None or labels.dtype == object or set(labels.ravel().tolist()) <= numbers:
         return "names"
     return "indices"
@@ -197,22 +207,21 @@ def matrix(table: Table, names: Sequence[str], where: str, *, by_class: bool = F
     return np.stack(arrays).T if by_class else np.stack(arrays, axis=1)
 
 
-def _labels(
-    table: Table, metadata: dict[str, Any], names: Sequence[str], where: str
-) -> tuple[np.ndarray, list[str] | None]:
+def _labels(table: Table, names: Sequence[str], where: str) -> np.ndarray | None:
+    """Numbers (N,) or (N, M), or texts (N,), if there are any."""
+    if not names:
+        return None
+    read = {name: columns.labels(table[name], f"{where}: column {name!r}") for name in names}
     if len(names) > 1:
-        values = matrix(table, names, where)
-        return (values.astype(np.int64) if (values % 1 == 0).all() else values), None
-    found, categories = columns.labels(table[names[0]], f"{where}: column {names[0]!r}")
-    return found, metadata.get("categories", {}).get(names[0], categories)
+        return matrix({name: classes.truths(x) for name, x in read.items()}, names, where)
+    labels = read[names[0]]
+    return labels[:, 0] if labels.shape[1:] == (1,) else labels
 
 
 def _task_of(task: str, labels: np.ndarray) -> tuple[str, np.ndarray]:
     """Labels (N, M) are one-hot if every row has one, otherwise several labels per sample."""
-    if task != "auto" or labels.ndim != 2 or 0 in labels.shape or labels.dtype.kind not in "biuf":
+    if task != "auto" or 0 in labels.shape:
         return task, labels
-    if labels.shape[1] == 1:
-        return task, labels[:, 0]
     if ((labels == 0) | (labels == 1)).all() and (labels.sum(axis=1) == 1).all():
         return task, labels.argmax(axis=1)
     return "multilabel", labels

@@ -15,7 +15,7 @@ from focalcal._checks import check_labels, check_logits, check_probs
 from focalcal._labels import encode
 from focalcal.errors import InputError
 from focalcal.formats import TEXT, ending, write_table
-from focalcal.formats.roles import metadata_of
+from focalcal.formats.classes import metadata_of
 
 TASKS = ("auto", "multilabel")
 
@@ -183,64 +183,32 @@ class Predictions:
         return self.take(np.sort(order[:first])), self.take(np.sort(order[first:]))
 
     @classmethod
-    def load(
-        cls,
-        path: str | Path,
-        *,
-        logits_key: str | None = None,
-        probs_key: str | None = None,
-        labels_key: str | None = None,
-        ids_key: str | None = None,
-        logits_prefix: str | None = None,
-        probs_prefix: str | None = None,
-        classes: Sequence[str] | None = None,
-        labels_required: bool = True,
-        task: str = "auto",
-        layout: str | None = None,
-    ) -> Predictions:
+    def load(cls, path: str | Path, *, layout: str | None = None, **keys: Any) -> Predictions:
         """Read a file with `logits` (or `probs`) and `labels`; docs/files.md has the layouts.
 
         npz, npy, parquet, arrow, csv, tsv, jsonl (also .gz), pt, Hugging Face datasets on disk.
-        Keys name other columns, several of them separated by commas, or "*" for all but labels and
-        ids; a prefix names all columns that begin so; `classes` are class names in the order of the
-        columns. Other columns are carried along. Pickles are refused, never executed. `layout`
-        reads answers of language models: "lm-eval", "lm-eval-norm" or "inspect".
+        Pickles are refused, never executed. Columns that have other names, class names, …
+        are given as in `from_frame`, or as `logits_key`, `probs_key`, `labels_key`, `ids_key`.
+        Other columns are carried along. `layout` reads answers of language models: "lm-eval",
+        "lm-eval-norm" or "inspect".
         """
         from focalcal import loading
 
-        names = tuple(map(str, classes)) if classes else None
-        given = (logits_key, probs_key, labels_key, ids_key, logits_prefix, probs_prefix, names)
-        keys = loading.Keys(*given, labels_required, task)
-        return loading.load(path, keys, layout).predictions
+        return loading.load(path, loading.Keys.of(keys), layout).predictions
 
     @classmethod
-    def from_frame(
-        cls,
-        frame: Any,
-        *,
-        logits: str | Sequence[str] | None = None,
-        probs: str | Sequence[str] | None = None,
-        labels: str | None = None,
-        ids: str | None = None,
-        logits_prefix: str | None = None,
-        probs_prefix: str | None = None,
-        classes: Sequence[str] | None = None,
-        labels_required: bool = True,
-        task: str = "auto",
-    ) -> Predictions:
+    def from_frame(cls, frame: Any, **keys: Any) -> Predictions:
         """Take the columns of a pandas or polars frame; all others are carried along.
 
-        logits, probs: one column or a list of them, one per class; a prefix names all columns that
-        begin so. What is left out is found by its usual name, as in files.
+        logits, probs: one column, several (one per class) as a list or separated by commas, or
+        "*" for all but labels and ids. logits_prefix, probs_prefix: all columns that begin so.
+        labels, ids: a column. classes: class names in the order of the columns. labels_required:
+        whether labels that are absent or missing are an error [True]. task: "auto" or "multilabel".
+        What is left out is found by its usual name, as in files.
         """
         from focalcal import loading
 
-        z, p = (
-            x if x is None or isinstance(x, str) else ",".join(map(str, x)) for x in (logits, probs)
-        )
-        names = tuple(map(str, classes)) if classes else None
-        given = (z, p, labels, ids, logits_prefix, probs_prefix, names)
-        return loading.from_frame(frame, loading.Keys(*given, labels_required, task))
+        return loading.from_frame(frame, loading.Keys.of(keys))
 
     def save(self, path: str | Path) -> None:
         """Write npz, parquet, csv, tsv or jsonl; `load` gives the same values back.

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from focalcal.errors import FileFormatError, MissingExtraError
+from focalcal.formats.roles import distinct
 from focalcal.formats.text import METADATA, Table, objects, parse_metadata, parse_object
 
 
@@ -16,6 +17,7 @@ def pyarrow_module() -> Any:
     """pyarrow with its parquet part; MissingExtraError where it is not installed."""
     try:
         import pyarrow
+        import pyarrow.compute
         import pyarrow.parquet
     except ImportError as error:
         raise MissingExtraError("pyarrow", "parquet", "reading and writing parquet") from error
@@ -35,16 +37,20 @@ def read_arrow(path: Path) -> tuple[Table, dict[str, Any]]:
 def _columns_of(read: Any, path: Path, kind: str) -> tuple[Table, dict[str, Any]]:
     try:
         arrow = read()
-        text = (arrow.schema.metadata or {}).get(METADATA.encode(), b"{}").decode()
+        stored = arrow.schema.metadata or {}
+        text = stored.get(METADATA.encode(), b"{}").decode()
         names = arrow.column_names
     # Damaged names and metadata are no UTF-8.
     except (pyarrow_module().ArrowException, OSError, UnicodeDecodeError) as error:
         raise FileFormatError(
             f"{path} is not a readable {kind} file ({error}); it may be truncated, write it again"
         ) from error
-    if len(set(names)) != len(names):
-        raise FileFormatError(f"{path}: expected distinct column names, got {names}")
-    return {name: arrow[name] for name in names}, parse_metadata(text, path)
+    distinct(names, str(path))
+    metadata = parse_metadata(text, path)
+    # Others than pandas number the categories as they occur, which is no order of classes.
+    ordered = [f.name for f in arrow.schema if b"pandas" in stored or getattr(f.type, "ordered", 0)]
+    categories = {name: found for name in ordered if (found := _categories(arrow[name]))}
+    return {name: arrow[name] for name in names}, metadata | {"categories": categories}
 
 
 def _open_ipc(path: Path) -> Any:
@@ -100,24 +106,17 @@ def is_column(x: Any) -> bool:
     return type(x).__module__.split(".")[0] == "pyarrow"
 
 
-def categories(column: Any) -> list[str] | None:
+def _categories(column: Any) -> list[str]:
     """The category names of a dictionary column (a pandas categorical), in their order."""
-    if not _types().is_dictionary(column.type):
-        return None
-    chunks = _chunked(column).unify_dictionaries().chunks
+    chunks = column.unify_dictionaries().chunks if _types().is_dictionary(column.type) else []
     return [str(name) for name in chunks[0].dictionary.to_pylist()] if chunks else []
-
-
-def _chunked(column: Any) -> Any:
-    pyarrow = pyarrow_module()
-    return pyarrow.chunked_array([column]) if isinstance(column, pyarrow.Array) else column
 
 
 def column_to_plain(column: Any) -> np.ndarray:
     """Any Arrow column as NumPy: numbers and times where all are, otherwise Python's objects."""
-    column = _chunked(column)
-    if not column.null_count and (_is_number(column.type) or _types().is_temporal(column.type)):
-        return np.asarray(column.to_numpy())
+    is_array = _is_number(column.type) or _types().is_temporal(column.type)
+    if is_array and not column.null_count:
+        return np.asarray(column)
     return objects(column.to_pylist())
 
 
@@ -129,36 +128,35 @@ def column_to_numpy(column: Any, where: str) -> np.ndarray:
         column = pyarrow.concat_arrays(column.chunks or [pyarrow.array([], column.type)])
     if column.null_count:
         raise FileFormatError(f"{where} has a null at row {_first_null(column)}; fill or drop it")
-    in_lists = is_list(column.type)
-    kind = column.type.value_type if in_lists else column.type
-    if not _is_number(kind):
-        raise FileFormatError(f"{where}: expected numbers, got {kind}; convert the column")
-    if not in_lists:
-        return column.to_numpy(zero_copy_only=False)
-    width = _width(column, where)
-    values = column.flatten()  # a view: the lists have no nulls
-    if values.null_count:
-        row, entry = divmod(_first_null(values), width)
-        raise FileFormatError(f"{where} has a null at row {row}, entry {entry}")
-    return values.to_numpy(zero_copy_only=False).reshape(len(column), width)
-
-
-def _first_null(column: Any) -> int:
-    return int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
-
-
-def _width(column: Any, where: str) -> int:
-    """The one length of all lists."""
-    if _types().is_fixed_size_list(column.type):
-        return column.type.list_size
-    lengths = np.diff(column.offsets.to_numpy())
+    if not is_list(column.type):
+        return _numbers(column, where)
+    lengths = pyarrow.compute.list_value_length(column).to_numpy()
     other = np.flatnonzero(lengths != lengths[:1])
     if len(other):
         raise FileFormatError(
             f"{where}: expected lists of length {lengths[0]}, as in row 0, "
             f"got {lengths[other[0]]} at row {other[0]}"
         )
-    return int(lengths[0]) if len(lengths) else 0
+    width = int(lengths[0]) if len(lengths) else 0
+    values = column.flatten()  # a view: the lists have no nulls
+    if values.null_count:
+        row, entry = divmod(_first_null(values), width)
+        raise FileFormatError(f"{where} has a null at row {row}, entry {entry}")
+    return _numbers(values, where).reshape(len(column), width)
+
+
+def _numbers(column: Any, where: str) -> np.ndarray:
+    """An array of numbers or booleans without nulls."""
+    pyarrow = pyarrow_module()
+    if _types().is_decimal(column.type):
+        column = column.cast(pyarrow.float64())
+    if not _is_number(column.type):
+        raise FileFormatError(f"{where}: expected numbers, got {column.type}; convert the column")
+    return column.to_numpy(zero_copy_only=False)
+
+
+def _first_null(column: Any) -> int:
+    return int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
 
 
 def _types() -> Any:

@@ -13,10 +13,8 @@ import numpy as np
 
 from focalcal._arrays import is_torch, to_numpy
 from focalcal.errors import FileFormatError, MissingExtraError
+from focalcal.formats.roles import LABELS, LOGITS, PROBS
 from focalcal.formats.text import METADATA, Table, parse_metadata
-
-LABEL_NAMES = ("labels", "label", "targets", "target", "y")
-VALUE_NAMES = ("logits", "probs", "logit", "prob")
 
 
 def read_npz(path: Path) -> tuple[Table, dict[str, Any]]:
@@ -45,15 +43,14 @@ def read_npz(path: Path) -> tuple[Table, dict[str, Any]]:
 def read_npy(path: Path) -> tuple[Table, dict[str, Any]]:
     """`x_logits.npy` together with the `x_labels.npy` beside it, if there is one."""
     array, stem = load_npy(path), path.stem
-    name = next((name for name in VALUE_NAMES if name in stem.lower()), None)
-    if name is None:
-        return {stem: array}, {}
-    start = stem.lower().rindex(name)
-    for label in LABEL_NAMES:
-        beside = path.with_name(f"{stem[:start]}{label}{stem[start + len(name) :]}.npy")
-        if beside.is_file():
-            return {name: array, "labels": load_npy(beside)}, {}
-    return {name: array}, {}
+    names = [name for name in LOGITS + PROBS if name in stem.lower()]
+    for name in names:
+        start = stem.lower().rindex(name)
+        for label in LABELS:
+            beside = path.with_name(f"{stem[:start]}{label}{stem[start + len(name) :]}.npy")
+            if beside.is_file():
+                return {name: array, "labels": load_npy(beside)}, {}
+    return {names[0] if names else stem: array}, {}
 
 
 def load_npy(path: Path) -> np.ndarray:

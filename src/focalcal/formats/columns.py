@@ -8,14 +8,12 @@ import numpy as np
 
 from focalcal.errors import FileFormatError
 from focalcal.formats import arrow
-from focalcal.formats.roles import MissingLabel, is_number
+from focalcal.formats.classes import MissingLabel, is_number
 
 
 def plain(column: Any) -> np.ndarray:
     """Any column as an array; what is no number stays text or Python's object."""
-    if arrow.is_column(column):
-        return arrow.column_to_plain(column)
-    return np.asarray(column)
+    return arrow.column_to_plain(column) if arrow.is_column(column) else np.asarray(column)
 
 
 def numbers(column: Any, where: str) -> np.ndarray:
@@ -54,26 +52,22 @@ def _stacked(column: np.ndarray, where: str) -> np.ndarray:
     return stacked if stacked.dtype.kind in "biuf" else stacked.astype(np.float64)
 
 
-def labels(column: Any, where: str) -> tuple[np.ndarray, list[str] | None]:
-    """Numbers (N,) or (N, M), or texts (N,) of dtype object; category names if it has any.
+def labels(column: Any, where: str) -> np.ndarray:
+    """Numbers (N,) or (N, M), or texts (N,) of dtype object.
 
-    `roles.class_labels` tells which of them are class indices and which are names.
+    `classes.class_labels` tells which of them are class indices and which are names.
     """
-    names = arrow.categories(column) if arrow.is_column(column) else None
-    if arrow.is_column(column) and (column.null_count or arrow.is_text(column.type)):
+    if arrow.is_column(column) and not arrow.is_list(column.type):
         column = plain(column)
-    objects = not arrow.is_column(column) and column.dtype == object and column.ndim == 1
-    if objects and _texts(column, where):
-        return column, names
+    if not arrow.is_column(column) and column.dtype == object and column.ndim == 1:
+        for row, value in enumerate(column):
+            if value is None or (isinstance(value, float) and value != value):
+                raise MissingLabel(where, row)
+        if all(isinstance(value, str) for value in column):
+            return column
+        if all(isinstance(value, bool) for value in column):
+            column = column.astype(bool)
     values = numbers(column, where)
     if values.dtype.kind == "f" and np.isnan(values).any():
         raise MissingLabel(where, int(np.argwhere(np.isnan(values))[0, 0]))
-    return values, names
-
-
-def _texts(column: np.ndarray, where: str) -> bool:
-    """Whether the labels are texts; a missing one is an error."""
-    for row, value in enumerate(column):
-        if value is None or value == "" or (isinstance(value, float) and value != value):
-            raise MissingLabel(where, row)
-    return all(isinstance(value, str) for value in column)
+    return values

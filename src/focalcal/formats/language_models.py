@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from focalcal.errors import FileFormatError
-from focalcal.formats.text import Table, objects, parse_object, read_text
+from focalcal.formats.text import Table, json_lines, objects, parse_object, read_text
 
 Question = tuple[str, str, list[float], int]
 """Task, id, a log-likelihood per choice, index of the right one."""
@@ -70,11 +70,7 @@ def _harness(path: Path, *, normalize: bool) -> Iterator[Question]:
         task = re.sub(r"_\d{4}-\d{2}-\d{2}T.*$", "", file.name.removesuffix(".jsonl"))
         task = task.removeprefix("samples_")
         first_filter = None
-        for number, line in enumerate(read_text(file).splitlines(), 1):
-            if not line.strip():
-                continue
-            where = f"{file}, line {number}"
-            sample = parse_object(line, where)
+        for number, (where, sample) in enumerate(json_lines(file), 1):
             if "resps" not in sample or "target" not in sample:
                 raise FileFormatError(
                     f"{where}: expected a sample of lm-eval with 'resps' and 'target'; "

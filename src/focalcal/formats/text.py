@@ -6,22 +6,25 @@ what is only carried along, such as an id 007, is written as it was read.
 
 from __future__ import annotations
 
+import codecs
 import csv
 import gzip
 import io
 import json
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from focalcal.errors import FileFormatError
+from focalcal.formats.roles import distinct
 
 Table = dict[str, Any]
 """Columns by name; see `focalcal.formats`."""
 _DELIMITERS = ",;\t|"
+_UTF_16 = codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE
 METADATA = "focalcal"
 """The name under which a file keeps JSON about its columns."""
 
@@ -42,17 +45,12 @@ def parse_metadata(text: str, path: Path) -> dict[str, Any]:
     return parse_object(text, f"{path}: the focalcal metadata")
 
 
-def _opened(path: Path, mode: str) -> Any:
-    """A text stream of UTF-8, through gzip where the name ends in .gz."""
-    opener = gzip.open if path.suffix.lower() == ".gz" else open
-    encoding = "utf-8-sig" if mode == "r" else "utf-8"
-    return opener(path, f"{mode}t", encoding=encoding, newline="")
-
-
 def read_text(path: Path) -> str:
+    """The text of a file, which is UTF-8, or UTF-16 as spreadsheets write it."""
+    data = path.read_bytes()
     try:
-        with _opened(path, "r") as f:
-            return f.read()
+        data = gzip.decompress(data) if path.suffix.lower() == ".gz" else data
+        return data.decode("utf-16" if data.startswith(_UTF_16) else "utf-8-sig")
     except UnicodeDecodeError as error:
         raise FileFormatError(f"{path} is not UTF-8 text ({error}); save it as UTF-8") from error
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
@@ -60,28 +58,35 @@ def read_text(path: Path) -> str:
 
 
 def read_delimited(path: Path) -> tuple[Table, dict[str, Any]]:
-    """Columns with a header; the delimiter is the one the header has most: , ; | or a tab."""
+    """Columns with a header; the delimiter is the one the header has most: , ; | or a tab.
+
+    Empty rows and nameless empty columns, which spreadsheets append, are left out.
+    """
     text = read_text(path)
+    if "\n" not in text:  # lines of old Macintosh files end in \r
+        text = text.replace("\r", "\n")
     first = text.split("\n", 1)[0]
     delimiter = max(_DELIMITERS, key=first.count)
+    reader = csv.reader(io.StringIO(text), delimiter=delimiter, skipinitialspace=True)
     try:
-        rows = [row for row in csv.reader(io.StringIO(text), delimiter=delimiter) if row]
+        rows = [row for row in reader if any(row)]
     except csv.Error as error:
         raise FileFormatError(f"{path} is not a readable csv file ({error})") from error
-    header = [name.strip() for name in rows[0]] if rows else []
-    if len(set(header)) != len(header):
-        raise FileFormatError(f"{path}: expected distinct column names, got {header}")
     if len(rows) < 2:
         raise FileFormatError(f"{path} has a header but no rows; write predictions to it first")
+    header = [name.strip() for name in rows[0]]
     for i, row in enumerate(rows[1:]):
         if len(row) != len(header):
             raise FileFormatError(
                 f"{path}: expected {len(header)} columns, got {len(row)} at row {i}"
             )
-    columns = zip(*rows[1:])
+    columns = [
+        (name, column) for name, column in zip(header, zip(*rows[1:])) if name or any(column)
+    ]
+    distinct([name for name, _ in columns], str(path))
     if delimiter == ";":  # as spreadsheets write where the comma is the decimal mark
-        columns = (_decimal_points(column) for column in columns)
-    return {name: objects(column) for name, column in zip(header, columns)}, {}
+        columns = [(name, _decimal_points(column)) for name, column in columns]
+    return {name: objects(column) for name, column in columns}, {}
 
 
 def _decimal_points(column: Sequence[str]) -> Sequence[str]:
@@ -98,15 +103,26 @@ def _decimal_points(column: Sequence[str]) -> Sequence[str]:
 
 def read_jsonl(path: Path) -> tuple[Table, dict[str, Any]]:
     """One JSON object per line. Objects inside objects become columns such as `probs.cat`."""
-    rows = []
-    for i, line in enumerate(read_text(path).splitlines()):
-        if not line.strip():
-            continue
-        rows.append(_flat(parse_object(line, f"{path}: line {i + 1}")))
+    rows = [row for _, row in json_lines(path)]
     if not rows:
         raise FileFormatError(f"{path} has no rows; write predictions to it first")
-    names = dict.fromkeys(name for row in rows for name in row)
-    return {name: objects([row.get(name) for row in rows]) for name in names}, {}
+    return table_of(rows), {}
+
+
+def json_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The object of each line that is not blank, and where it is."""
+    # str.splitlines would also split at U+2028 and others that texts may contain.
+    for number, line in enumerate(read_text(path).split("\n"), 1):
+        if line.strip():
+            where = f"{path}: line {number}"
+            yield where, parse_object(line, where)
+
+
+def table_of(rows: Sequence[dict[str, Any]]) -> Table:
+    """Columns of all names in the rows, None where a row lacks one."""
+    flat = [_flat(row) for row in rows]
+    names = dict.fromkeys(name for row in flat for name in row)
+    return {name: objects([row.get(name) for row in flat]) for name in names}
 
 
 def _flat(row: dict[str, Any]) -> dict[str, Any]:
@@ -126,10 +142,15 @@ def objects(values: Sequence[Any]) -> np.ndarray:
     return out
 
 
+def _open_to_write(path: Path) -> Any:
+    opener = gzip.open if path.suffix.lower() == ".gz" else open
+    return opener(path, "wt", encoding="utf-8", newline="")
+
+
 def write_delimited(path: Path, table: Table, metadata: dict[str, Any]) -> None:
     names, columns = _wide(table, metadata.get("class_names"))
     delimiter = "\t" if ".tsv" in path.suffixes else ","
-    with _opened(path, "w") as f:
+    with _open_to_write(path) as f:
         writer = csv.writer(f, delimiter=delimiter)
         writer.writerow(names)
         # Python's repr of a float is the shortest text that reads back to the same bits.
@@ -144,7 +165,7 @@ def write_jsonl(path: Path, table: Table, metadata: dict[str, Any]) -> None:
         if classes and values.ndim == 2 and len(classes) == values.shape[1]:
             column = [dict(zip(classes, row)) for row in column]
         columns[_one_column(name, classes) if values.ndim == 1 else name] = column
-    with _opened(path, "w") as f:
+    with _open_to_write(path) as f:
         for row in zip(*columns.values()):
             record = dict(zip(columns, row))
             f.write(json.dumps(record, ensure_ascii=False, default=str) + "\n")

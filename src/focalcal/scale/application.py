@@ -13,7 +13,8 @@ from focalcal.calibrators import Calibrator
 from focalcal.errors import InputError
 from focalcal.files import atomic_path, output_paths
 from focalcal.formats.arrow import numpy_to_column, pyarrow_module
-from focalcal.formats.roles import labels_by_name, metadata_of, not_overwritten
+from focalcal.formats.classes import labels_by_name, metadata_of
+from focalcal.formats.roles import not_overwritten
 from focalcal.formats.text import METADATA
 from focalcal.predictions import like_given
 from focalcal.scale.engines import Engine, Progress, StreamEngine

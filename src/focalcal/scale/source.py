@@ -12,7 +12,7 @@ import numpy as np
 
 from focalcal import loading
 from focalcal.errors import FileFormatError, InputError
-from focalcal.formats import roles
+from focalcal.formats import classes, roles
 from focalcal.formats.arrow import column_to_plain, is_list, is_text, pyarrow_module
 from focalcal.formats.roles import Keys, Roles
 from focalcal.formats.text import METADATA, parse_metadata
@@ -104,29 +104,21 @@ class Source:
         cls,
         where: str | Path | Sequence[str | Path],
         *,
-        logits_key: str | None = None,
-        probs_key: str | None = None,
-        labels_key: str | None = None,
-        logits_prefix: str | None = None,
-        probs_prefix: str | None = None,
-        classes: Sequence[str] | None = None,
-        labels_required: bool = True,
         extra: Sequence[str] = (),
+        **keys: Any,
     ) -> Self:
         """Read the footers of parquet files given as paths, folders or patterns, ``'p/*.parquet'``.
 
         A matrix is a list column, a fixed-size list column or one column per class, `logits_0`,
-        `logits_1`, …; every file must have the same. Keys, prefixes and class names are those of
-        `Predictions.load`; `extra` are carried.
+        `logits_1`, …; every file must have the same. `keys` are those of `Predictions.load`;
+        `extra` columns are carried.
         """
-        names = None if classes is None else tuple(map(str, classes))
-        given = (logits_key, probs_key, labels_key, None, logits_prefix, probs_prefix, names)
-        keys = Keys(*given, labels_required=labels_required)
+        named = Keys.of(keys)
         paths = find_files(where)
         partitions: list[Partition] = []
         for path in paths:
             with open_parquet(path) as file:
-                columns, metadata = _columns(path, file.schema_arrow, keys)
+                columns, metadata = _columns(path, file.schema_arrow, named)
                 missing = [name for name in extra if name not in file.schema_arrow.names]
                 if missing:
                     names = ", ".join(file.schema_arrow.names)
@@ -140,7 +132,7 @@ class Source:
                 meta = file.metadata
                 partitions += [
                     Partition(
-                        path, i, meta.row_group(i).num_rows, columns, metadata, keys, tuple(extra)
+                        path, i, meta.row_group(i).num_rows, columns, metadata, named, tuple(extra)
                     )
                     for i in range(meta.num_row_groups)
                 ]
@@ -216,7 +208,7 @@ def _columns(path: str, schema: Any, keys: Keys) -> tuple[Roles, dict[str, Any]]
     values = found.values
     single = len(values) == 1 and not is_list(schema.field(values[0]).type)
     own = metadata.get("class_names")
-    names, order = roles.class_names(found, own, keys, single, None, path)
+    names, order = classes.class_names(found, own, keys, single, None, path)
     if order is not None:
         if len(values) == 1:
             raise FileFormatError(f"{path}: expected the classes in the order {', '.join(names)}")
@@ -228,4 +220,4 @@ def _columns(path: str, schema: Any, keys: Keys) -> tuple[Roles, dict[str, Any]]
             "give them in the order of the columns with --classes a,b,c"
         )
     columns = dataclasses.replace(found, values=values, ids=None, class_names=names)
-    return columns, {} if roles.labels_by_name(metadata) else {"class_names": names}
+    return columns, {} if classes.labels_by_name(metadata) else {"class_names": names}

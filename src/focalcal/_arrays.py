@@ -1,7 +1,7 @@
-"""The one seam between array libraries: NumPy arrays and torch tensors, same kind out as in.
+"""NumPy arrays and torch tensors: outputs have the kind of the inputs.
 
-Everything right of `Predictions` is written against the array API standard through
-`array_api_compat`; the few helpers the standard lacks live here.
+Everything after `Predictions` uses the array API standard through `array_api_compat`; this module
+has the few functions that the standard lacks.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ MAX_THREADS = 4
 CACHE_ELEMENTS = 2**17
 """With its temporaries a float32 block of this size stays in a core's second-level cache."""
 DEVICE_ELEMENTS = 2**27
-"""An accelerator wants few large kernels; this bounds their temporaries."""
+"""Few large kernels are faster on an accelerator; this bounds their temporaries."""
 
 
 def map_blocks(function: Callable[[slice], T], n: int, size: int) -> list[T]:
@@ -39,7 +39,7 @@ def map_blocks(function: Callable[[slice], T], n: int, size: int) -> list[T]:
     todo = iter(range(len(blocks)))
 
     def work() -> None:
-        with one_thread():  # blocks within blocks would wait for threads that wait for them
+        with one_thread():  # nested blocks would start threads within threads
             for i in todo:
                 results[i] = function(blocks[i])
 
@@ -48,7 +48,7 @@ def map_blocks(function: Callable[[slice], T], n: int, size: int) -> list[T]:
         try:
             work()
         finally:
-            for _ in todo:  # after an error nobody begins another block
+            for _ in todo:  # after an error no thread starts another block
                 pass
     for helper in helpers:
         helper.result()
@@ -69,7 +69,7 @@ def map_rows(work: Callable[[slice], T], logits: Array, elements: int = CACHE_EL
 
 @contextlib.contextmanager
 def one_thread() -> Iterator[None]:
-    """`map_blocks` of this thread works alone: for callers that already use every core."""
+    """`map_blocks` uses this thread only, for callers that already use every core."""
     before, _here.alone = getattr(_here, "alone", False), True
     try:
         yield

@@ -1,4 +1,4 @@
-"""The only place where samples meet bin edges.
+"""Histograms of confidence: all binning of samples happens here.
 
 A bin is (lo, hi]: a value on an edge belongs to the bin below it, and 0 to the first bin. So every
 sample is counted exactly once. All sums are float64.
@@ -22,7 +22,7 @@ _BLOCK = 1 << 16  # numbers counted at a time by a thread
 
 @dataclasses.dataclass(frozen=True)
 class Bins:
-    """What a set of samples leaves in its bins: enough for every bin metric and every plot.
+    """Sums of samples per bin, from which every bin metric and reliability diagram is computed.
 
     edges: (M+1,) increasing; counts: (M,) sum of weights (the number of samples if unweighted);
     confidence_sums, correct_sums: (M,) weighted sums of confidence and of correctness. The three
@@ -123,7 +123,7 @@ def _edges_of(ordered: np.ndarray, cumulative: np.ndarray, m: int) -> np.ndarray
     """Edges at the quantiles of ordered values with these cumulative weights."""
     top = ordered[np.searchsorted(cumulative, cumulative[-1])]
     inner = ordered[quantile_positions(cumulative, m)].astype(np.float64)
-    # A quantile at 0 still parts the zeros from the rest: the smallest number above 0 is its edge.
+    # A quantile at 0 separates the zeros from the rest: its edge is the smallest number above 0.
     inner = np.unique(np.maximum(inner, np.nextafter(0.0, 1.0)))
     return np.concatenate(([0.0], inner[inner < min(top, 1.0)], [1.0]))
 

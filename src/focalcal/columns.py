@@ -1,4 +1,4 @@
-"""From what a classifier said to per-sample columns: the one way in for every metric.
+"""Predictions of a classifier as columns, one value per sample: the input of every metric.
 
 Predictions come in one of three kinds:
 
@@ -31,7 +31,7 @@ RUN = 16
 
 @dataclasses.dataclass(frozen=True)
 class Columns:
-    """What the metrics read of n samples; all vectors are (n,).
+    """The values per sample that metrics read; all vectors are (n,).
 
     confidence: of the predicted class (or the event), in the precision of the input; correct: bool;
     nll: −ln p_y; entropy: in nats; brier: the squared error. The last three are None where only

@@ -1,4 +1,4 @@
-"""`CalibrationStats`: what samples leave behind, and all that a metric reads.
+"""`CalibrationStats`: the sums and bins of samples, from which every metric is computed.
 
 Columns of samples become sums and bins; sums and bins of two sets of samples add up. So one object
 serves a data set in memory, a stream, the workers of a cluster and the resamples of a bootstrap.

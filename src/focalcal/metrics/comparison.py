@@ -1,4 +1,4 @@
-"""Two models on the same samples: which is better, and can they be told apart?"""
+"""Paired comparison of two models on the same samples."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Difference:
     """A metric of two models: both values, second − first with its interval, and a p-value.
 
     Interval and p-value are NaN where the metric is undefined, or class-wise on too many
-    probabilities. `better` is "first", "second" or "" where they cannot be told apart.
+    probabilities. `better` is "first", "second", or "" if the difference is not significant.
     """
 
     first: float

@@ -1,4 +1,4 @@
-"""A metric is declared once: a function of `CalibrationStats`, and what one must know to show it.
+"""A metric is declared once: a function of `CalibrationStats`, its interval and how it is shown.
 
 `evaluate`, JSON, tables, report, streaming, Dask, the torchmetrics classes, `focalcal methods` and
 the documentation read `METRICS`; nothing else lists metrics.
@@ -22,7 +22,7 @@ from focalcal.stats import SUMS, CalibrationStats
 class Metric:
     """A declared metric.
 
-    title: what people call it; unit: "%" or ""; range: least and largest value; better: "lower",
+    title: its displayed name; unit: "%" or ""; range: least and largest value; better: "lower",
     "higher" or ""; needs: the parts of the statistics it reads, of "sums", "top", "order",
     "classes" and "even"; interval: "bootstrap", a function (value, sample, level) → (low, high),
     or None, and then `why` says why there is none; tested: a calibration error of the top label,
@@ -59,7 +59,7 @@ class Metric:
         return not {"classes", "even"} & set(self.needs)
 
     def text(self, value: float) -> str:
-        """A value as people read it: "12.34 %", "0.1234", "∞", or "–" where it is undefined."""
+        """A value as text: "12.34 %", "0.1234", "∞", or "–" where it is undefined."""
         if math.isinf(value):
             return "∞"
         if self.unit == "%":
@@ -79,7 +79,7 @@ class Metric:
 
 
 def percent(x: float, digits: int = 2) -> str:
-    """A share as people read it: "12.34 %", or "–" where it is undefined."""
+    """A share as text: "12.34 %", or "–" where it is undefined."""
     return "–" if math.isnan(x) else f"{100 * x:.{digits}f} %"
 
 
@@ -99,7 +99,7 @@ def metric(
     fields: those of `Metric`; sums: further sums over samples, functions of (columns, threshold).
 
     The function must take statistics with leading axes, one row per resample. Its docstring's
-    first line is the explanation shown to people.
+    first line is the explanation shown to users.
     """
 
     def declare(function: Callable[[CalibrationStats], Any]) -> Callable[..., float]:

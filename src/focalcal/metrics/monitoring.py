@@ -1,13 +1,13 @@
-"""Is it still right? One reference, then batch after batch, tested so that one may look each week.
+"""Monitoring: batches are compared with a reference, by tests that are valid after every batch.
 
 Three hypotheses are tested over the whole life of a monitor, each at a third of 1 − level, so that
-all false alarms together have a probability of at most 1 − level however many batches come:
+all false alarms together have a probability of at most 1 − level for any number of batches:
 
 - "calibrated": a prediction of confidence c is right with probability c (needs labels);
 - "reference": at equal confidence, batches are right as often as the reference (needs labels);
 - "confidences": the confidences are distributed as in the reference (needs none).
 
-The method is that of `focalcal.metrics.sequential`: mixtures of likelihood ratios (e-processes).
+The tests are e-processes, see `focalcal.metrics.sequential`.
 """
 
 from __future__ import annotations
@@ -78,12 +78,12 @@ class Batch:
 
 @dataclasses.dataclass(frozen=True)
 class BatchResult:
-    """What a monitor says of one batch.
+    """The result of one batch.
 
-    accuracy: measured (None without labels), expected_accuracy: mean confidence, what accuracy
-    should be if the model is still calibrated; trusted: whether anything speaks against relying on
-    that (`caution` says what). p_values: by test, valid at whatever batch one looks; alarms: tests
-    that this batch set off. metrics: values by name (None if undefined), empty without labels.
+    accuracy: measured (None without labels); expected_accuracy: the mean confidence, which is the
+    accuracy if the model is still calibrated; trusted: false if there is evidence against that,
+    which `caution` names. p_values: by test, valid after every batch; alarms: tests whose alarm
+    this batch raised. metrics: values by name (None if undefined), empty without labels.
     """
 
     name: str
@@ -99,7 +99,7 @@ class BatchResult:
 
 
 class Monitor:
-    """A model in use, batch by batch, against its reference and against "calibrated".
+    """Tests of a deployed model, batch by batch, against "calibrated" and against a reference.
 
     y_true, y_prob: labels (N,) and probabilities (N, K) of the reference, or (N,) for class 1 of
     two; level: 1 − the probability of a false alarm over the whole life; tolerance: accuracy

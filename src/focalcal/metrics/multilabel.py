@@ -1,4 +1,4 @@
-"""Several labels per sample: every label is a binary problem, and together they have a mean."""
+"""Several labels per sample: each is a binary problem, and metrics are means over the labels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Samples in memory: their columns, kept, so that statistics are exact and can be resampled."""
+"""Samples in memory, whose columns are kept for exact statistics and for resampling."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from focalcal.ordered import Ordered, bin_starts, group_starts, in_order
 from focalcal.stats import SUMS, CalibrationStats, at_least, check_threshold
 
 EVERYTHING = ("sums", "top", "order", "classes", "even")
-"""What metrics can need."""
+"""All parts of the statistics that a metric can need."""
 GROUPS = 2048
 """Resamples join neighbours in order of confidence into about so many groups."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Sample:
-    """The columns of N samples and what was counted of their classes.
+    """The columns of N samples and the bins of their classes.
 
     values: (N,) for each name of `SUMS`, empty if only the top label was asked for; classes, even:
     bins (K, M) of each class's probability, equally wide and of equal mass; probs: (K, N), kept for
@@ -115,7 +115,7 @@ class Sample:
 
     @cached_property
     def total(self) -> float:
-        """The number of samples that these stand for: the sum of their weights."""
+        """The sum of the weights."""
         return float(self.n if self.weights is None else self.weights.sum())
 
     def sizes(self) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""Confidence as a guide: what the confident predictions are worth, and what to refuse."""
+"""Selective prediction: how accurate confident samples are, and risk against coverage."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Tests that stay valid however often one looks: e-processes over batches.
+"""E-processes over batches: tests that may be checked after every batch.
 
 A batch yields, for each of several alternatives, a ratio of likelihoods (alternative to
 hypothesis), whose mean is at most 1 if the hypothesis holds, whatever came before. Their running
-product therefore exceeds 1/α with probability at most α over the whole future (Ville 1939). As
-nobody knows when a change comes, the evidence is a mixture over alternatives and over starting
-batches s, with weights 1/(s(s+1)):
+product therefore ever exceeds 1/α with probability at most α (Ville 1939). As the time of a change
+is unknown, the evidence is a mixture over alternatives and over starting batches s, with weights
+1/(s(s+1)):
 
     E_t = Σ_s w_s · mean over alternatives of Π_{u=s..t} ratio_u
 
@@ -61,7 +61,7 @@ class EProcess:
 
     @property
     def p_value(self) -> float:
-        """1/max E: at most α with probability at most α, at whatever batch one looks."""
+        """1/max E: ever at most α with probability at most α."""
         return math.exp(-max(self.largest, 0.0))
 
     def to_dict(self) -> dict[str, Any]:

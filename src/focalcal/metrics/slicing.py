@@ -1,4 +1,4 @@
-"""For whom is it not calibrated? Every metric per slice, corrected for the number of slices."""
+"""Every metric for each slice of the data, with tests corrected for the number of slices."""
 
 from __future__ import annotations
 

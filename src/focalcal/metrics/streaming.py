@@ -1,7 +1,7 @@
-"""What merged statistics say: every metric they hold, with a bound, and their JSON form.
+"""Metrics of merged statistics, with error bounds, and the JSON form of statistics.
 
-What is a mean or a fixed-bin error is exact; what depends on the order of confidences is read from
-a fine histogram and carries an error bound.
+Means and fixed-bin errors are exact; metrics that depend on the order of confidences are computed
+from a fine histogram and have an error bound.
 """
 
 from __future__ import annotations

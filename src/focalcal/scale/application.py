@@ -1,4 +1,4 @@
-"""A calibrator applied to predictions of any number, file by file."""
+"""Apply a calibrator to files of any size, one by one."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Who does the work: threads of this machine, or a Dask cluster. Engines know only map and merge.
+"""Engines: a function of every partition, merged, on threads of this machine or a Dask cluster.
 
-Partial results are merged in a fixed tree over the partitions in order, so every engine gives the
-same bits, whichever worker did what, and however often.
+Partial results are merged in a fixed tree over the partitions in order, so results are
+bit-identical for every engine and number of workers, also where workers died.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from functools import partial, reduce
 from itertools import islice
 from typing import Any, TypeVar
@@ -29,7 +29,7 @@ ENGINES = ("stream", "dask")
 
 
 class Engine:
-    """Who does the work; `passes` counts calls of map_reduce: each reads every partition once."""
+    """`passes` counts the calls of `map_reduce`, each of which reads every partition once."""
 
     passes = 0
 
@@ -105,7 +105,7 @@ class DaskEngine(Engine):
                     preload="focalcal.scale._worker",
                 )
             self.client = self._distributed.Client(self._cluster or scheduler)
-        except (OSError, TimeoutError, ValueError) as error:
+        except (OSError, ValueError) as error:
             self.close()
             raise EngineError(
                 f"expected a Dask scheduler at {scheduler or 'this machine'}, got: {error}; "
@@ -122,8 +122,8 @@ class DaskEngine(Engine):
         """Leave the cluster; one started here is stopped."""
         for part in (getattr(self, "client", None), self._cluster):
             if part is not None:
-                # Closing is best effort: the scheduler may be gone.
-                with contextlib.suppress(OSError, TimeoutError):
+                # The scheduler may be gone.
+                with contextlib.suppress(OSError):
                     part.close(timeout=5)
 
     def _reduce(self, work: Any, bundles: list[Any], merge: Any, tick: Progress) -> Any:
@@ -134,7 +134,7 @@ class DaskEngine(Engine):
             futures = [submit(work, part) for part in bundles]
             while len(futures) > 1:
                 groups = [futures[i : i + FAN_IN] for i in range(0, len(futures), FAN_IN)]
-                # The leaves are let go here: a merged partial result frees their memory.
+                # The last references to these futures end here, which frees their memory.
                 futures = [submit(reduce, merge, group) for group in groups]
                 if len(futures) > 1:
                     for i, future in enumerate(self._distributed.as_completed(futures)):
@@ -154,19 +154,19 @@ class DaskEngine(Engine):
             ) from error
 
     def _check_workers(self) -> None:
-        """Workers that cannot load our functions would die of them, again and again, for ever."""
+        """Workers must have this version: others fail to load our functions and restart forever."""
         import focalcal
 
         if self.client.scheduler is None:
             raise OSError("the connection to the scheduler is closed")
         try:
-            # Built in, so that any worker can run it.
+            # A builtin, which any worker can run.
             found = self.client.run(eval, "__import__('focalcal').__version__", on_error="return")
-        # Closed since, in the middle of it or before: workers' own errors are returned.
+        # Errors of the workers are returned, so these mean a closed connection.
         except (RuntimeError, AttributeError) as error:
             raise OSError(f"the connection to the scheduler is closed ({error})") from error
         for worker, version in found.items():
-            gone = isinstance(version, OSError)  # it has just died, and Dask knows
+            gone = isinstance(version, OSError)  # it has just died; Dask repeats its work
             if version != focalcal.__version__ and not gone:
                 raise EngineError(
                     f"expected focalcal {focalcal.__version__} on every Dask worker, got "
@@ -175,12 +175,9 @@ class DaskEngine(Engine):
                 )
 
     def _failures(self) -> tuple[type[BaseException], ...]:
-        from concurrent.futures import CancelledError
-
-        client, scheduler = self._distributed.client, self._distributed.scheduler
-        names = ("FutureCancelledError", "FuturesCancelledError", "ClosedClientError")
-        own = [getattr(client, name) for name in names if hasattr(client, name)]
-        return (*own, CancelledError, scheduler.KilledWorker, OSError, TimeoutError)
+        # Older versions of Dask do not have this error.
+        closed = getattr(self._distributed.client, "ClosedClientError", OSError)
+        return closed, CancelledError, self._distributed.scheduler.KilledWorker, OSError
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""Metrics of predictions of any number: one pass, `CalibrationStats` merged."""
+"""Evaluate out of core: one pass, `CalibrationStats` merged."""
 
 from __future__ import annotations
 

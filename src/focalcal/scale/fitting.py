@@ -1,4 +1,4 @@
-"""Calibrators fitted to predictions of any number: merged sums, few passes."""
+"""Fit calibrators out of core: sums over samples, merged, in few passes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where predictions too many to hold come from: parquet files, cut into their row groups."""
+"""Predictions that do not fit in memory: the row groups of parquet files."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from focalcal.formats.text import METADATA, parse_metadata
 from focalcal.predictions import Predictions, concatenate
 
 BATCH_ELEMENTS = 2**22
-"""Numbers read at a time: a row group of any size takes no more memory."""
+"""Numbers read at a time, which bounds the memory for row groups of any size."""
 _SINGLE_LABEL = "expected a single-label task, got multilabel; read such files one by one"
 _SAMPLED_GROUPS = 32
 _BUFFER = 2**18
-"""Bytes of a file read at a time; else the first rows of a row group would cost reading it all."""
+"""Bytes of a file read at a time, so that reading the first rows does not read a whole group."""
 
 
 @dataclasses.dataclass(frozen=True)

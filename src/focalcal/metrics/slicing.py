@@ -115,7 +115,7 @@ def evaluate_by(
 
     y_true, y_prob: as in `evaluate`, or `Predictions` and None; by: a column (N,), a mapping of
     names to columns, or names of columns that the `Predictions` carry. Numbers with more than 20
-    distinct values are cut into 5 parts of equal mass.
+    distinct values are cut into 5 parts of equal mass; missing ones are a slice of their own.
 
     >>> rng = np.random.default_rng(0)
     >>> p = rng.uniform(0.5, 1.0, 2000)

@@ -74,6 +74,11 @@ class Landscape:
     offset: float
     slope: float
 
+    @property
+    def equation(self) -> str:
+        """The line, as in "T = 2.30 + 0.97·γ"."""
+        return f"T = {self.offset:.2f} {'−' if self.slope < 0 else '+'} {abs(self.slope):.2f}·γ"
+
 
 @dataclasses.dataclass(frozen=True)
 class ModelReport:

@@ -29,10 +29,10 @@ class Figure:
     `slides`, which starts at number `start`.
     """
 
-    id: str
     title: str
-    text: str
     layout: dict[str, Any]
+    id: str = ""
+    text: str = ""
     traces: Sequence[dict[str, Any]] = ()
     header: tuple[str, ...] = ()
     rows: tuple[tuple[str, ...], ...] = ()

@@ -26,9 +26,9 @@ TICKS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50)
 DIAGONAL = draw.line([0, 1], [0, 1], "", "@muted", line=draw.DOTTED, **draw.SILENT)
 
 
-def reliability(prefix: str, view: View, which: str) -> Figure:
+def reliability(view: View, which: str) -> Figure:
     """Accuracy against confidence with its band, over a histogram of the samples."""
-    b = view.evaluation.reliability
+    b, level = view.evaluation.reliability, view.evaluation.level
     histogram = {
         "type": "bar",
         "x": (b.edges[:-1] + b.edges[1:]) / 2,
@@ -40,12 +40,10 @@ def reliability(prefix: str, view: View, which: str) -> Figure:
         "hovertemplate": "%{customdata} samples, %{y:.1f} %<extra></extra>",
     }
     low, high, some = view.accuracy_low, view.accuracy_high, b.counts > 0
-    ends = zip(b.edges[:-1][some], b.edges[1:][some])
     return Figure(
-        id=f"fig-{prefix}-reliability-{which}",
         title=f"Reliability, {which}" + (f" {view.method}" if which == "after" else " calibration"),
         text=sentences.reliability_text(view),
-        traces=[DIAGONAL, *_reliability_traces(b, which, view.evaluation.level), histogram],
+        traces=[DIAGONAL, *_reliability_traces(b, which, level), histogram],
         layout={
             "xaxis": draw.percent_axis("confidence", anchor="y2"),
             "yaxis": draw.percent_axis("accuracy", domain=[0.3, 1]),
@@ -54,8 +52,8 @@ def reliability(prefix: str, view: View, which: str) -> Figure:
         },
         height=430,
         **draw.table(
-            ("confidence", [f"{a:.3f}–{z:.3f}" for a, z in ends]),
-            ("samples", [f"{n:.0f}" for n in b.counts[some]]),
+            ("confidence", _ranges(b)),
+            ("samples", [f"{n:,.0f}" for n in b.counts[some]]),
             ("mean confidence", map(percent, b.mean_confidence[some])),
             ("accuracy", map(percent, b.accuracy[some])),
             ("interval", [f"{percent(a)} – {percent(z)}" for a, z in zip(low[some], high[some])]),
@@ -63,7 +61,12 @@ def reliability(prefix: str, view: View, which: str) -> Figure:
     )
 
 
-def _reliability_traces(b: Bins, which: str, level: float = 0.95) -> list[dict[str, Any]]:
+def _ranges(b: Bins) -> list[str]:
+    """The bins that hold samples, as "0.93–1.00"."""
+    return [f"{b.edges[i]:.2f}–{b.edges[i + 1]:.2f}" for i in np.flatnonzero(b.counts)]
+
+
+def _reliability_traces(b: Bins, which: str, level: float) -> list[dict[str, Any]]:
     some = b.counts > 0
     x = b.mean_confidence[some]
     low, high = share_interval(b.correct_sums[some], b.counts[some], level)
@@ -81,7 +84,7 @@ def _reliability_traces(b: Bins, which: str, level: float = 0.95) -> list[dict[s
     return [draw.band(x, low, high, f"@{which}"), curve]
 
 
-def class_errors(prefix: str, model: ModelReport) -> Figure:
+def class_errors(model: ModelReport) -> Figure:
     """Class-wise calibration errors before and after, the worst classes first."""
     order = np.argsort(-model.before.class_ece, kind="stable")
     shown, listed = order[:SHOWN_CLASSES][::-1], order[:PICKABLE_CLASSES]
@@ -89,7 +92,6 @@ def class_errors(prefix: str, model: ModelReport) -> Figure:
     worst = f", the {SHOWN_CLASSES} worst of {len(order)}" if len(order) > SHOWN_CLASSES else ""
     hover = "%{y}: %{x:.2f} %"
     return Figure(
-        id=f"fig-{prefix}-class-errors",
         title=f"Calibration error by class{worst}",
         text=sentences.classwise_text(model),
         traces=[
@@ -111,7 +113,7 @@ def class_errors(prefix: str, model: ModelReport) -> Figure:
     )
 
 
-def class_reliability(prefix: str, model: ModelReport) -> Figure:
+def class_reliability(model: ModelReport) -> Figure:
     """The reliability of one class's own probability, for the class that is picked."""
 
     def of(k: int) -> list[dict[str, Any]]:
@@ -119,12 +121,11 @@ def class_reliability(prefix: str, model: ModelReport) -> Figure:
         for which, view in model.views:
             b = view.classes
             own = Bins(b.edges, b.counts[k], b.confidence_sums[k], b.correct_sums[k])
-            traces += _reliability_traces(own, which)
+            traces += _reliability_traces(own, which, view.evaluation.level)
         return traces
 
     order = np.argsort(-model.before.class_ece, kind="stable")[:PICKABLE_CLASSES]
     return Figure(
-        id=f"fig-{prefix}-class-reliability",
         title="Reliability of one class",
         text="Frequency of a class against the probability given to it, before and after; "
         "classes are sorted by their error before calibration, largest first.",
@@ -137,21 +138,17 @@ def class_reliability(prefix: str, model: ModelReport) -> Figure:
     )
 
 
-def right_wrong(prefix: str, view: View, which: str) -> Figure:
+def right_wrong(view: View, which: str) -> Figure:
     """How confidence is spread over right and over wrong predictions."""
     b = view.confidence
     groups = {"right": b.correct_sums, "wrong": b.counts - b.correct_sums}
-    some = b.counts > 0
-    ends = zip(b.edges[:-1][some], b.edges[1:][some])
-    cells = {name: [f"{n:.0f}" for n in groups[name][some]] for name in groups}
+    cells = {name: [f"{n:,.0f}" for n in groups[name][b.counts > 0]] for name in groups}
     return Figure(
-        id=f"fig-{prefix}-right-wrong-{which}",
         title=f"Confidence when right and when wrong, {which}",
-        text="",
         traces=[
             {
                 "type": "bar",
-                "name": f"{name} ({counts.sum():.0f})",
+                "name": f"{name} ({counts.sum():,.0f})",
                 "x": (b.edges[:-1] + b.edges[1:]) / 2,
                 "y": 100 * counts / max(counts.sum(), 1),
                 "customdata": counts,
@@ -167,11 +164,11 @@ def right_wrong(prefix: str, view: View, which: str) -> Figure:
             "xaxis": draw.percent_axis("confidence"),
             "yaxis": draw.axis("share of the group, %"),
         },
-        **draw.table(("confidence", [f"{a:.2f}–{z:.2f}" for a, z in ends]), *cells.items()),
+        **draw.table(("confidence", _ranges(b)), *cells.items()),
     )
 
 
-def landscape(prefix: str, model: ModelReport) -> Figure:
+def landscape(model: ModelReport) -> Figure:
     """Validation error over (γ, T) with the searched grid, the line and the optima."""
     land = model.landscape
     optima = [
@@ -195,7 +192,6 @@ def landscape(prefix: str, model: ModelReport) -> Figure:
     on_dark = {"bgcolor": "#31355a", "font": {"color": "#fff"}}
     ends = np.log10(land.temperatures[[0, -1]])
     return Figure(
-        id=f"fig-{prefix}-landscape",
         title="Focal temperature scaling: error over γ and T",
         text=sentences.landscape_text(model),
         traces=[_heatmap(land), *_search_lines(land), *marks],
@@ -236,21 +232,19 @@ def _search_lines(land: Landscape) -> list[dict[str, Any]]:
     along = np.linspace(land.gammas[0], land.gammas[-1], 40)
     on_line = land.offset + land.slope * along
     seen = (on_line >= low) & (on_line <= high)
-    named = f"T = {land.offset:.2f} {land.slope:+.2f}·γ"
     x = [x for gamma in land.grid_gammas for x in (gamma, gamma, None)]
     y = [low, high, None] * len(land.grid_gammas)
     style = {"line": {"width": 1, "dash": "dot"}, "hoverinfo": "skip"}
     return [
         draw.line(x, y, "grid", "rgba(255,255,255,0.55)", **style),
-        draw.line(along[seen], on_line[seen], named, "#fff", hoverinfo="skip"),
+        draw.line(along[seen], on_line[seen], land.equation, "#fff", hoverinfo="skip"),
     ]
 
 
-def risk_coverage(prefix: str, model: ModelReport) -> Figure:
+def risk_coverage(model: ModelReport) -> Figure:
     """Error among the most confident samples against the share kept."""
     before, after = model.before.stops, model.after.stops
     return Figure(
-        id=f"fig-{prefix}-risk-coverage",
         title="Risk and coverage",
         text=sentences.risk_coverage_text(model),
         traces=[
@@ -277,7 +271,7 @@ def risk_coverage(prefix: str, model: ModelReport) -> Figure:
     )
 
 
-def slices(prefix: str, result: SlicedEvaluation) -> Figure:
+def slices(result: SlicedEvaluation) -> Figure:
     """ECE of each slice beside what chance alone would give."""
     tested = [s for s in result.slices if s.enough]
     tested.sort(key=lambda s: s.ece - s.expected_ece)
@@ -291,7 +285,6 @@ def slices(prefix: str, result: SlicedEvaluation) -> Figure:
     )
     expected, tick = [100 * s.expected_ece for s in tested], {"symbol": "line-ns-open", "size": 14}
     return Figure(
-        id=f"fig-{prefix}-slices",
         title="ECE by slice, %, after calibration",
         text=f"{result.verdict} {result.too_few} Intervals and tests are corrected for "
         f"{result.tested} slices.",

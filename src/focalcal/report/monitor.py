@@ -1,4 +1,4 @@
-"""A monitor's course over time as one HTML page that opens offline."""
+"""The history of a monitor as one HTML page that opens offline."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def render(monitor: Monitor) -> str:
     return page.frame(
         title="Calibration monitor",
         lead=monitor.verdict,
-        links=[("course", "Course"), ("batches", "Batches")],
+        links=[("history", "History"), ("batches", "Batches")],
         body=page.fill("monitor.html", monitor=monitor, figures=figures, rows=rows),
         figures=figures,
         foot=f"Written by focalcal {__version__}; reference of {monitor.reference['n']:,} samples.",
@@ -47,8 +47,9 @@ def accuracy(monitor: Monitor) -> Figure:
     cells = [f"{100 * r.accuracy.value:.2f}" if r.accuracy else "–" for r in monitor.results]
     return Figure(
         id="fig-accuracy",
-        title="Accuracy, %: expected from the confidences, and measured",
-        text="Bars and band are intervals; measured points below the band mean over-confidence.",
+        title="Accuracy, %: expected and measured",
+        text="Expected accuracy is the mean confidence. Bars and band are intervals; measured "
+        "points below the band mean over-confidence.",
         traces=[
             draw.band(names, low, high, "@after"),
             draw.line(names, value, "expected", "@after"),
@@ -78,7 +79,7 @@ def evidence(monitor: Monitor) -> Figure:
     alarm = draw.line(names, [limit] * len(names), "alarm", "@wrong", line=draw.DOTTED)
     return Figure(
         id="fig-evidence",
-        title="Evidence: −log10 of the p-values that hold at any time",
+        title="Evidence: −log10 of the anytime-valid p-values",
         text=" ".join(f"“{name}”: {meaning}." for name, meaning in TESTS.items()),
         traces=[*traces, alarm],
         layout=_layout("−log10 p", rangemode="tozero"),

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import json
 from collections.abc import Sequence
 from typing import Any
@@ -78,19 +79,20 @@ def _fill(name: str, report: ReportData, **values: Any) -> str:
 
 def _model(model: ModelReport, prefix: str) -> dict[str, Any]:
     """What the page shows of one model."""
-    figures = {
-        f"{name}-{which}": draw(prefix, view, which)
-        for name, draw in (("reliability", F.reliability), ("right-wrong", F.right_wrong))
-        for which, view in model.views
-    }
-    figures |= {
-        "class-errors": F.class_errors(prefix, model),
-        "class-reliability": F.class_reliability(prefix, model),
-        "landscape": F.landscape(prefix, model),
-        "risk": F.risk_coverage(prefix, model),
+    drawn = {f"reliability-{which}": F.reliability(view, which) for which, view in model.views}
+    drawn |= {f"right-wrong-{which}": F.right_wrong(view, which) for which, view in model.views}
+    drawn |= {
+        "class-errors": F.class_errors(model),
+        "class-reliability": F.class_reliability(model),
+        "landscape": F.landscape(model),
+        "risk-coverage": F.risk_coverage(model),
     }
     if model.slices is not None:
-        figures["slices"] = F.slices(prefix, model.slices)
+        drawn["slices"] = F.slices(model.slices)
+    figures = {
+        name: dataclasses.replace(figure, id=f"fig-{prefix}-{name}")
+        for name, figure in drawn.items()
+    }
     document = json.dumps(model.calibrator, indent=1, allow_nan=False, ensure_ascii=False)
     return {
         "id": prefix,
@@ -154,10 +156,12 @@ def difference_rows(d: ModelDifference) -> list[tuple[str, ...]]:
 
 def source_table(model: ModelReport) -> Table:
     """The files, and how many samples they hold."""
-    return ("set", "file", "samples", "samples per class", "SHA-256"), [
-        (s["role"], s["file"], f"{s['n']:,}", f"{min(counts)} – {max(counts)}", s["sha256"])
-        for s, counts in ((s, s["class_counts"]) for s in model.sources)
-    ]
+    rows = []
+    for s in model.sources:
+        least, most = min(s["class_counts"]), max(s["class_counts"])
+        per_class = f"{least:,}" if least == most else f"{least:,} – {most:,}"
+        rows.append((s["role"], s["file"], f"{s['n']:,}", per_class, s["sha256"] or "–"))
+    return ("set", "file", "samples", "samples per class", "SHA-256"), rows
 
 
 def split_table(model: ModelReport) -> Table:

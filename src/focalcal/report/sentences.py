@@ -104,8 +104,8 @@ def reliability_text(view: View) -> str:
     return (
         f"{view.method}: mean confidence minus accuracy is "
         f"{100 * e['confidence_gap'].value:+.2f} points; ECE {shown(e, 'ece')} "
-        f"{interval(e['ece'])}. The bin that adds most is "
-        f"{b.edges[worst]:.2f}–{b.edges[worst + 1]:.2f} with {b.counts[worst]:.0f} samples, "
+        f"{interval(e['ece'])}. The bin with the largest share of it is "
+        f"{b.edges[worst]:.2f}–{b.edges[worst + 1]:.2f} with {b.counts[worst]:,.0f} samples, "
         f"confidence {percent(b.mean_confidence[worst], 1)} and "
         f"accuracy {percent(b.accuracy[worst], 1)}."
     )
@@ -115,8 +115,8 @@ def classwise_text(model: ModelReport) -> str:
     names, before, after = model.class_names, model.before.class_ece, model.after.class_ece
     worst, better = before.argmax(), (after < before).sum()
     return (
-        f"Largest class-wise error before: {names[worst]}, {percent(before[worst])}, "
-        f"afterwards {percent(after[worst])}. The error falls for {better} of {len(names)} classes."
+        f"Largest class-wise ECE before calibration: class {names[worst]}, {percent(before[worst])} "
+        f"(after: {percent(after[worst])}). It falls for {better} of {len(names)} classes."
     )
 
 
@@ -134,9 +134,9 @@ def right_wrong_text(model: ModelReport) -> str:
 def landscape_text(model: ModelReport) -> str:
     land = model.landscape
     text = (
-        f"Equal-mass ECE on the validation set. Grid optimum γ = {land.grid[0]:g}, "
-        f"T = {land.grid[1]:g}; line T = {land.offset:.3f} {land.slope:+.3f}·γ, its optimum "
-        f"γ = {land.line[0]:.3g}, T = {land.line[1]:.3g}"
+        f"Equal-mass ECE on the validation set. Lowest on the grid at γ = {land.grid[0]:g}, "
+        f"T = {land.grid[1]:g}; on the line {land.equation}, lowest at γ = {land.line[0]:.3g}, "
+        f"T = {land.line[1]:.3g}"
     )
     if land.lowest_nll is None:
         return f"{text}."

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from focalcal import metrics
 from focalcal.bins import bin_samples, equal_width_edges
 from focalcal.cli import app, terminal
-from focalcal.cli.evaluate import reliability_sketch
+from focalcal.cli.evaluate import reliability_sketch, verdict
 from focalcal.metrics import METRICS
 
 runner = CliRunner()
@@ -107,6 +107,14 @@ def test_golden_file(shared_data):
 def test_p_values_are_not_more_exact_than_they_are():
     assert terminal.p_text(1 / 1001) == "p < .001"
     assert terminal.p_text(0.0312) == "p = .031"
+
+
+def test_errors_that_cancel_are_not_called_over_confidence():
+    rng = np.random.default_rng(0)
+    confidence = np.repeat([0.95, 0.6], 2000)
+    correct = rng.random(4000) < np.repeat([0.8, 0.75], 2000)
+    found = verdict(metrics.evaluate(correct.astype(int), confidence=confidence, resamples=200))
+    assert found.startswith("Not calibrated: miscalibrated both ways (on balance ")
 
 
 def test_a_binary_file_has_no_rows_for_confidences_below_a_half(tmp_path, rng):

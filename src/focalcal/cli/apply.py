@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from focalcal.cli import _inputs, app, options, terminal
 from focalcal.errors import InputError
@@ -11,6 +12,7 @@ from focalcal.files import output_paths
 
 if TYPE_CHECKING:
     from focalcal.calibrators import Calibrator
+    from focalcal.loading import Loaded
 
 
 @app.command(example="focalcal apply cal.json test.parquet -o calibrated.parquet")
@@ -29,14 +31,24 @@ def apply(
     All other columns and the order of the rows are kept.
     """
     from focalcal.calibrators import load
+    from focalcal.calibrators.by_slice import load_slices, slice_names
+    from focalcal.formats import SUFFIXES
 
     if by is not None and (target_prior or train_prior):
         raise InputError("expected --target-prior without --by, got both")
     if by is not None and inputs.engine:
         raise InputError("expected --by without an engine, got both")
-    fitted = load(calibrator)
+    fitted, rows = load(calibrator), 0
+    slices = {} if by is None else load_slices(calibrator, by)
+    if by is not None and not slices:
+        terminal.note(f"no calibrators by {by}; {calibrator.name} is used for all rows")
+
+    def read(path: Path) -> tuple[Loaded, Any]:
+        found = inputs.load_for(fitted, path)
+        return found, found.predictions.as_logits(floor)
+
     if target_prior or train_prior:
-        fitted = _corrected(fitted, file, target_prior, train_prior, inputs, floor)
+        fitted = _corrected(fitted, target_prior, train_prior, lambda: read(_only(file))[1])
     if inputs.in_parts(file) and by is None:  # slices are read whole
         from focalcal import scale
 
@@ -48,70 +60,48 @@ def apply(
             scale.apply(source, fitted, output, running, floor=floor, progress=tick)
         rows = source.n
     else:
-        rows = _apply(fitted, calibrator, file, output, by, inputs, floor)
+        files = _inputs.files_of(file)
+        suffixes = SUFFIXES if _inputs.is_several(file) else [output.name.lower()]
+        step = {"calibrator": {"method": fitted.method, "file": calibrator.name}}
+        for path, target in zip(files, output_paths(files, output, suffixes)):
+            found, logits = read(path)
+            probs = fitted.predict_proba(logits)
+            values = None if by is None else slice_names(found.predictions.column(by))
+            for value in slices.keys() & set(values if slices else ()):
+                own = values == value
+                probs[own] = slices[value].predict_proba(logits[own])
+            found.save_calibrated(target, probs, step)
+            rows += found.predictions.n
     record = {"file": str(output), "method": fitted.method, "n": rows}
     text = f"{terminal.count(rows, 'row')} calibrated by {fitted.method}, saved to {output}"
     return terminal.Result(record, [text])
 
 
-def _apply(
-    fitted: Calibrator,
-    calibrator: Path,
-    file: Path,
-    output: Path,
-    by: str | None,
-    inputs: _inputs.Inputs,
-    floor: float | None,
-) -> int:
-    """Calibrate one file after the other; the number of rows."""
-    from focalcal.calibrators.by_slice import load_slices, slice_names
-    from focalcal.formats import SUFFIXES
-
-    slices = {} if by is None else load_slices(calibrator, by)
-    if by is not None and not slices:
-        terminal.note(f"no calibrators by {by}; {calibrator.name} is used for all rows")
-    step = {"calibrator": {"method": fitted.method, "file": calibrator.name}}
-    files, rows = _inputs.files_of(file), 0
-    suffixes = SUFFIXES if _inputs.is_several(file) else [output.name.lower()]
-    for path, target in zip(files, output_paths(files, output, suffixes)):
-        found = inputs.load_for(fitted, path)
-        logits = found.predictions.as_logits(floor)
-        probs = fitted.predict_proba(logits)
-        if by is not None:
-            values = slice_names(found.predictions.column(by))
-            for value in slices.keys() & set(values):
-                probs[values == value] = slices[value].predict_proba(logits[values == value])
-        found.save_calibrated(target, probs, step)
-        rows += found.predictions.n
-    return rows
-
-
 def _corrected(
-    fitted: Calibrator,
-    file: Path,
-    target_prior: str | None,
-    train_prior: str | None,
-    inputs: _inputs.Inputs,
-    floor: float | None,
+    fitted: Calibrator, target: str | None, train: str | None, logits: Callable[[], Any]
 ) -> Calibrator:
     """The calibrator for other class shares; its class names are kept."""
     from focalcal.calibrators import PriorCorrection
 
-    if target_prior is None:
+    if target is None:
         raise InputError("expected --target-prior beside --train-prior, got none")
-    estimate = target_prior == "estimate"
-    target = None if estimate else _shares(target_prior, "--target-prior")
-    train = None if train_prior is None else _shares(train_prior, "--train-prior")
-    corrected = PriorCorrection(train, target).wrap(fitted)
+    estimate = target == "estimate"
+    wanted = None if estimate else _shares(target, "--target-prior")
+    given = None if train is None else _shares(train, "--train-prior")
+    corrected = PriorCorrection(given, wanted).wrap(fitted)
     if estimate:
-        path, *more = _inputs.files_of(file)
-        if more:
-            raise InputError(f"expected one file to estimate from, got {len(more) + 1}")
-        corrected.adapt(inputs.load_for(fitted, path).predictions.as_logits(floor))
+        corrected.adapt(logits())
     corrected.class_names_ = getattr(fitted, "class_names_", None)
     shares = ", ".join(f"{share:.4g}" for share in corrected.target_prior_)
     terminal.note(f"corrected for class shares {shares}")
     return corrected
+
+
+def _only(file: Path) -> Path:
+    path, *more = _inputs.files_of(file)
+    if more:
+        raise InputError(f"expected one file to estimate from, got {len(more) + 1}")
+    return path
 
 
 def _shares(text: str, option: str) -> list[float]:

@@ -147,20 +147,14 @@ def _parts(result: Evaluation, title: str) -> Iterator[Any]:
 
 def verdict(result: Evaluation) -> str:
     """One sentence: over- or under-confident, by how much, and whether chance explains it."""
-    from focalcal.metrics import METRICS
+    from focalcal.metrics.declare import percent
 
-    percent, gap = METRICS["ece"].text, result["confidence_gap"].value
-    direction = "over-confident" if gap > 0 else "under-confident"
-    test = result.test
-    chance = (
-        f"chance alone would give an ECE of about {percent(test.expected_ece)}, "
-        f"{terminal.p_text(test.p_value)}"
-    )
-    if test.p_value >= 0.05:
-        return f"No sign of miscalibration: ECE {percent(test.ece)}; {chance}."
+    test, found = result.test, result.direction
+    if test.p_value < 0.05:
+        found = f"Not calibrated: {found[0].lower()}{found[1:]}"
     return (
-        f"Not calibrated: {direction} by {abs(gap) * 100:.2f} points, "
-        f"ECE {percent(test.ece)}; {chance}."
+        f"{found}; ECE {percent(test.ece)}, by chance alone about {percent(test.expected_ece)}, "
+        f"{terminal.p_text(test.p_value)}."
     )
 
 

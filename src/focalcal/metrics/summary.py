@@ -67,6 +67,18 @@ class Evaluation:
     def __getitem__(self, name: str) -> Estimate:
         return self.metrics[name]
 
+    @property
+    def direction(self) -> str:
+        """Over- or under-confident by how many points, or that chance explains the ECE."""
+        gap = self["confidence_gap"].value
+        if self.test.p_value >= 0.05:
+            return "No sign of miscalibration"
+        way = "Over-confident" if gap > 0 else "Under-confident"
+        points = f"by {100 * abs(gap):.1f} points"
+        if abs(gap) < 0.25 * self["ece"].value:
+            return f"Miscalibrated both ways (on balance {way.lower()} {points})"
+        return f"{way} {points}"
+
     def to_dict(self) -> dict[str, Any]:
         """Plain lists, numbers and None (for a value that is undefined or infinite)."""
         record = plain(dataclasses.asdict(self))

@@ -156,7 +156,7 @@ def difference_rows(d: ModelDifference) -> list[tuple[str, ...]]:
 
 def source_table(model: ModelReport) -> Table:
     """The files, and how many samples they hold."""
-    rows = []
+    rows: list[Sequence[Any]] = []
     for s in model.sources:
         least, most = min(s["class_counts"]), max(s["class_counts"])
         per_class = f"{least:,}" if least == most else f"{least:,} – {most:,}"

@@ -21,17 +21,6 @@ def shown(evaluation: Evaluation, name: str) -> str:
     return METRICS[name].text(evaluation[name].value)
 
 
-def direction(evaluation: Evaluation) -> str:
-    """Over- or under-confident by how many points, or that chance explains the difference."""
-    gap = evaluation["confidence_gap"].value
-    if evaluation.test.p_value >= 0.05:
-        return "No sign of miscalibration"
-    way = "Over-confident" if gap > 0 else "Under-confident"
-    if abs(gap) < 0.25 * evaluation["ece"].value:
-        return f"Miscalibrated both ways (on balance {way.lower()} by {100 * abs(gap):.1f} points)"
-    return f"{way} by {100 * abs(gap):.1f} points"
-
-
 def accuracy_change(before: Evaluation, after: Evaluation) -> str:
     """Whether the predicted classes got better or worse, in points."""
     change = 100 * (after["accuracy"].value - before["accuracy"].value)
@@ -46,12 +35,12 @@ def verdict(model: ModelReport) -> str:
     ece, nll = shown(before, "ece"), shown(before, "nll")
     if model.chosen == model.before.method:
         return (
-            f"{direction(before)}; no calibrator is clearly better than none: ECE {ece} "
+            f"{before.direction}; no calibrator is clearly better than none: ECE {ece} "
             f"{interval(before['ece'])}, NLL {nll}, accuracy {shown(before, 'accuracy')}."
         )
     verb = "lowers" if after["ece"].value < before["ece"].value else "changes"
     return (
-        f"{direction(before)}; {model.chosen} {verb} ECE from {ece} to {shown(after, 'ece')} "
+        f"{before.direction}; {model.chosen} {verb} ECE from {ece} to {shown(after, 'ece')} "
         f"{interval(after['ece'])} and NLL from {nll} to {shown(after, 'nll')}; "
         f"{accuracy_change(before, after)}."
     )
@@ -64,9 +53,9 @@ def headline(models: Sequence[ModelReport]) -> str:
         return f"{best.name} has the lowest NLL after calibration."
     before, after = best.before.evaluation, best.after.evaluation
     if best.chosen == best.before.method:
-        return f"{direction(before)}; no calibrator is clearly better than none."
+        return f"{before.direction}; no calibrator is clearly better than none."
     ends = f"{shown(before, 'ece')} → {shown(after, 'ece')}"
-    return f"{direction(before)}; {best.chosen}: ECE {ends}."
+    return f"{before.direction}; {best.chosen}: ECE {ends}."
 
 
 def overall_verdict(models: Sequence[ModelReport]) -> str:
@@ -115,8 +104,9 @@ def classwise_text(model: ModelReport) -> str:
     names, before, after = model.class_names, model.before.class_ece, model.after.class_ece
     worst, better = before.argmax(), (after < before).sum()
     return (
-        f"Largest class-wise ECE before calibration: class {names[worst]}, {percent(before[worst])} "
-        f"(after: {percent(after[worst])}). It falls for {better} of {len(names)} classes."
+        f"Largest class-wise ECE before calibration: class {names[worst]} with "
+        f"{percent(before[worst])}, after {percent(after[worst])}. "
+        f"It falls for {better} of {len(names)} classes."
     )
 
 

@@ -77,6 +77,20 @@ def test_shift_of_a_row_changes_nothing(calibrated_data, kind):
     np.testing.assert_allclose(a.predict_proba(z), a.predict_proba(z + shift), atol=1e-9)
 
 
+@pytest.mark.parametrize("kind", [VectorScaling, MatrixScaling, DirichletScaling])
+def test_data_worse_than_chance_are_fitted_alike_with_a_shift_or_repeated_rows(kind, rng):
+    """There is no best temperature, so the scale comes from the logits themselves."""
+    z = 2 * rng.normal(size=(40, 3))
+    y, new = np.argmax(z + rng.gumbel(size=z.shape), axis=1), rng.normal(size=(5, 3))
+    plain = kind().fit(-z, y).predict_proba(new)
+    shifted = kind().fit(-z + 10 * rng.normal(size=(40, 1)), y).predict_proba(new)
+    np.testing.assert_allclose(shifted, plain, atol=1e-7)
+    w = rng.integers(0, 3, 40)
+    weighted = kind().fit(-z, y, w).predict_proba(new)
+    repeated = kind().fit(np.repeat(-z, w, axis=0), np.repeat(y, w)).predict_proba(new)
+    np.testing.assert_allclose(weighted, repeated, atol=1e-7)
+
+
 @pytest.mark.parametrize("kind", [StructuredVectorScaling, StructuredMatrixScaling])
 def test_strong_shrinkage_is_temperature_scaling(calibrated_data, kind):
     z, y = calibrated_data(500, 5)

@@ -59,7 +59,7 @@ class AffineScaling(Calibrator):
 
     def _features(self, logits: Array) -> Array:
         """f(z), unchanged when a constant is added to all logits of a row: here z − mean(z)."""
-        return logits - namespace(logits).mean(logits, axis=1, keepdims=True)
+        return centred(logits)
 
     def _penalty(self) -> Penalty:
         raise NotImplementedError
@@ -73,7 +73,9 @@ class AffineScaling(Calibrator):
         logits, labels, weights = data.numpy()
         beta = fit_inverse_temperature(logits, labels, weights).beta
         # In units where the best temperature is 1 the problem is well scaled for any logits.
-        beta = beta if beta > 0 else 1.0 / max(float(np.std(logits)), 1e-300)
+        if beta == 0:  # worse than chance
+            size = np.average(np.square(centred(logits)).mean(axis=1), weights=weights)
+            beta = 1.0 / max(float(np.sqrt(size)), 1e-150)
         found = fit_affine(self._features(logits) * beta, labels, weights, self._penalty())
         self.weight_, self.bias_ = found.weight * beta, found.bias
         return solved(found.iterations, found.converged)
@@ -261,6 +263,11 @@ class StructuredMatrixScaling(_StructuredScaling):
     method: ClassVar[str] = "structured-matrix"
     summary: ClassVar[str] = "matrix scaling that shrinks to temperature scaling, level by level"
     full: ClassVar[bool] = True
+
+
+def centred(logits: Array) -> Array:
+    """Logits (N, K) whose rows have mean 0."""
+    return logits - namespace(logits).mean(logits, axis=1, keepdims=True)
 
 
 def apply_affine(x: Array, weight: np.ndarray, bias: np.ndarray) -> Array:

@@ -55,8 +55,8 @@ class IsotonicCalibration(_Steps):
     """Isotonic regression of the outcomes, interpolated linearly in log-odds.
 
     At every calibration sample this is scikit-learn's isotonic regression, clipped to
-    [π/(N+1), 1 − (1−π)/(N+1)], where π is the share of ones. Without the clip a single one in a
-    block of zeros would cost infinite log-loss.
+    [π/(N+1), 1 − (1−π)/(N+1)], where π = (N₁ + 1)/(N + K) is the smoothed share of ones (K = 2
+    for one column). Without the clip a single one in a block of zeros would cost infinite log-loss.
 
     mode, task: as in `Calibrator`.
 
@@ -90,8 +90,8 @@ class IsotonicCalibration(_Steps):
 class HistogramBinning(_Steps):
     """The share of ones in each bin of the uncalibrated probability.
 
-    The share is smoothed to (n₁ + π)/(n + 1), where π is the share of ones overall, so it is never
-    0 or 1. An empty bin (equal-width only) keeps the middle of its edges.
+    The share is smoothed to (n₁ + π)/(n + 1), where π = (N₁ + 1)/(N + K) is the smoothed share of
+    ones overall (K = 2 for one column), so it is never 0 or 1. An empty bin (equal-width only) keeps the middle of its edges.
 
     bins: the number of bins; scheme: "balanced" (equal-mass, with ones and zeros given the same
     total weight), "equal-mass" or "equal-width"; mode, task: as in `Calibrator`.

@@ -62,6 +62,18 @@ def test_swapping_the_models_changes_the_sign_only(rng):
     assert one["classwise_ece"].p_value == pytest.approx(other["classwise_ece"].p_value)
 
 
+def test_the_interval_holds_zero_unless_the_test_rejects():
+    """Whatever the number of resamples: both count the same draws."""
+    rng = np.random.default_rng(11)
+    for resamples in (2, 19, 20, 39, 100):
+        for level in (0.8, 0.9, 0.95):
+            draws = rng.normal(size=resamples)
+            for value in [*np.abs(draws) * (1 + 1e-9), *np.abs(draws) * (1 - 1e-9), 0.0]:
+                found, p = comparison._tested(value, value + draws, level, 10, jackknife=False)
+                if (1 - level) * (resamples + 1) >= 1:  # else nothing is ever rejected
+                    assert (found.low <= 0 <= found.high) == (p > 1 - level + 1e-12)
+
+
 def test_interval_of_a_mean_is_that_of_the_paired_differences(rng):
     """NLL is a mean: the bootstrap must agree with the paired t interval."""
     y, a, b = draw(rng, 2000)

@@ -91,7 +91,8 @@ class HistogramBinning(_Steps):
     """The share of ones in each bin of the uncalibrated probability.
 
     The share is smoothed to (n₁ + π)/(n + 1), where π = (N₁ + 1)/(N + K) is the smoothed share of
-    ones overall (K = 2 for one column), so it is never 0 or 1. An empty bin (equal-width only) keeps the middle of its edges.
+    ones overall (K = 2 for one column), so it is never 0 or 1. An empty bin (equal-width only)
+    keeps the middle of its edges.
 
     bins: the number of bins; scheme: "balanced" (equal-mass, with ones and zeros given the same
     total weight), "equal-mass" or "equal-width"; mode, task: as in `Calibrator`.

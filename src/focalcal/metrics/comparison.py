@@ -138,8 +138,10 @@ def _tested(
         p = 2 * float(stdtr(g - 1, -abs(value) / error)) if error > 0 else float(value == 0)
     else:
         away = np.abs(draws - value)
-        half = float(np.quantile(away, level))
         p = p_value(away, abs(value))
+        # A value is rejected if at most so many draws, and itself, are as far away.
+        rejected = int((1 - level) * (len(away) + 1) + 1e-9)
+        half = float(np.sort(away)[-max(rejected, 1)])
     return Estimate(value, value - half, value + half, n), float(p)
 
 

@@ -58,11 +58,11 @@ def test_the_same_generator_gives_the_same_estimate(symmetric):
 
 
 def test_chunks_of_probes_do_not_change_the_estimate(monkeypatch, symmetric):
-    from focalcal.curvature import _products
+    from focalcal.curvature import trace
 
     a = symmetric(torch.linspace(0.5, 2, 50))
     whole = hessian_trace(a)
-    monkeypatch.setattr(_products, "BLOCK_NUMBERS", 3 * 50)
+    monkeypatch.setattr(trace, "BLOCK_NUMBERS", 3 * 50)
     assert hessian_trace(a).value == pytest.approx(whole.value, rel=1e-12)
 
 

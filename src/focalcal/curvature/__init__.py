@@ -35,12 +35,7 @@ from focalcal.curvature.operators import (
     sum_over_processes,
 )
 from focalcal.curvature.summary import CurvatureSummary, summarise_curvature
-from focalcal.curvature.trace import (
-    TraceEstimate,
-    block_traces,
-    group_blocks,
-    hessian_trace,
-)
+from focalcal.curvature.trace import TraceEstimate, block_traces, group_blocks, hessian_trace
 from focalcal.losses.curvature import curvature_penalty
 
 __all__ = [

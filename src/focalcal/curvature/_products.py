@@ -9,9 +9,6 @@ from torch import Tensor
 
 from focalcal.errors import InputError
 
-BLOCK_NUMBERS = 2**26
-"""Numbers in a block of probes that share one product: half a gigabyte in float64."""
-
 
 class Operator(Protocol):
     """A symmetric matrix known by its products; a dense tensor is one."""
@@ -39,12 +36,6 @@ class Matrix:
         """The product in float64, whatever precision the operator works in."""
         dtype = getattr(self.operator, "dtype", torch.float64)
         return (self.operator @ vectors.to(dtype)).to(torch.float64)
-
-    def chunks(self, count: int) -> list[int]:
-        """`count` vectors as chunk sizes whose blocks hold at most BLOCK_NUMBERS numbers each."""
-        most = max(1, BLOCK_NUMBERS // self.n)
-        full, rest = divmod(count, most)
-        return [most] * full + ([rest] if rest else [])
 
     def signs(self, count: int) -> Tensor:
         """`count` columns of ±1, (n, count); a column does not depend on how many follow it."""

@@ -21,6 +21,9 @@ MIN_PROBES = 20
 GROWTH = 1.5
 """Samples grow by this factor between checks; each check is another chance to stop too early."""
 
+BLOCK_NUMBERS = 2**26
+"""Numbers in a block of probes that share one product: half a gigabyte in float64."""
+
 SKETCH = 12
 """Columns of Hutch++'s low-rank sketch; each costs two products."""
 
@@ -169,10 +172,11 @@ def _estimate(
 
     total, squares = torch.zeros(2, a.n, dtype=torch.float64, device=a.device)
     samples, most = 0, max_probes - 2 * columns
+    block = max(1, BLOCK_NUMBERS // a.n)
     while samples < most:
         target = min(most, max(MIN_PROBES, math.ceil(samples * GROWTH)))
-        for size in a.chunks(target - samples):
-            probes = a.signs(size)
+        for start in range(samples, target, block):
+            probes = a.signs(min(block, target - start))
             diagonals = probes * project(a @ project(probes))
             total += diagonals.sum(1)
             squares += diagonals.square().sum(1)

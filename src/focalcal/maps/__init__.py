@@ -1,11 +1,7 @@
 """The theory as functions: the focal map Ψ^γ, its inverse, and what follows from them."""
 
 from focalcal.maps.focal import binary_focal_map, focal_log_map, focal_map, gradient_factor
-from focalcal.maps.inverse import (
-    inverse_focal_log_map,
-    inverse_focal_map,
-    properized_focal_loss,
-)
+from focalcal.maps.inverse import inverse_focal_log_map, inverse_focal_map, properized_focal_loss
 from focalcal.maps.loss_values import (
     entropy_lower_bound,
     focal_loss_derivative,

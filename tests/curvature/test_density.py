@@ -67,7 +67,7 @@ def test_density_integrates_to_one_and_chunks_agree(symmetric):
 
 
 def test_refuses_bad_settings():
-    for settings in ({"probes": 0}, {"steps": 0}, {"at_once": -1}):
+    for settings in ({"probes": 0}, {"steps": 2.5}, {"at_once": 0}):
         with pytest.raises(InputError, match=next(iter(settings))):
             spectral_density(torch.eye(3), **settings)
     with pytest.raises(InputError, match="width > 0"):

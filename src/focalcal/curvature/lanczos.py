@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from focalcal._checks import check_whole
 from focalcal.curvature._products import Matrix, Operator
 from focalcal.curvature.trace import blocks_of
 from focalcal.errors import InputError
@@ -233,10 +234,9 @@ def spectral_density(
     Reference: Golub & Meurant 2010; Ghorbani et al. 2019, Algorithm 1.
     """
     a = Matrix(operator, generator)
-    for name, value in (("probes", probes), ("steps", steps), ("at_once", at_once or 1)):
-        if value < 1:
-            raise InputError(f"expected {name} >= 1, got {value}")
-    steps, at_once = min(steps, a.n), at_once or probes
+    probes = check_whole(probes, "probes", 1)
+    steps = min(check_whole(steps, "steps", 1), a.n)
+    at_once = probes if at_once is None else check_whole(at_once, "at_once", 1)
     nodes, weights = [], []
     for done in range(0, probes, at_once):
         start = a.signs(min(at_once, probes - done))

@@ -11,7 +11,7 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from focalcal._checks import check_level
+from focalcal._checks import check_level, check_whole
 from focalcal.curvature._products import Matrix, Operator
 from focalcal.errors import InputError
 
@@ -158,8 +158,7 @@ def _estimate(
     """
     if not rtol > 0:
         raise InputError(f"expected rtol > 0, got {rtol}")
-    if max_probes < 3:
-        raise InputError(f"expected max_probes >= 3, got {max_probes}")
+    max_probes = check_whole(max_probes, "max_probes", 3)
     a = Matrix(operator, generator)
     columns = min(columns, max_probes // 3, a.n)
     exact = 0.0

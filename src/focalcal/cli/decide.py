@@ -59,12 +59,9 @@ def decide(
         cost = decisions.expected_cost(probs, _read_costs(costs), **settings)
         return terminal.Result(dataclasses.asdict(cost), _cost_lines(cost))
     found = decisions.threshold(given.labels, probs, **goals, level=level)
-    if found.found:
-        chosen = f"Chosen on {found.n:,} samples; it holds for new samples like these."
-        lines = [found.rule, f"Guarantee: {found.guarantee}.", chosen]
-    else:
-        none = f"Guarantee: {found.guarantee}; measure more samples or ask for less."
-        lines = [found.rule, none]
+    chosen = f"Chosen on {found.n:,} samples; it holds for new samples from the same distribution."
+    more = chosen if found.found else "Use more samples, or a weaker goal."
+    lines = [found.rule, f"Guarantee: {found.guarantee}.", more]
     if save and found.found:
         fitted.decision_ = {name: getattr(found, name) for name in SAVED}
         fitted.save(calibrator)

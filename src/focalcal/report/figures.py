@@ -23,6 +23,7 @@ SHOWN_CLASSES = 30
 PICKABLE_CLASSES = 100
 TICKS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50)
 """Of logarithmic scales."""
+SYMBOLS = ("star", "diamond", "x")
 DIAGONAL = draw.line([0, 1], [0, 1], "", "@muted", line=draw.DOTTED, **draw.SILENT)
 
 
@@ -96,11 +97,9 @@ def class_errors(model: ModelReport) -> Figure:
         text=sentences.classwise_text(model),
         traces=[
             draw.points(
-                100 * view.class_ece[shown], labels, which, marker=marker, hovertemplate=hover
+                100 * view.class_ece[shown], labels, which, hovertemplate=hover, marker=mark
             )
-            for (which, view), marker in zip(
-                model.views, ({"symbol": "circle-open"}, {"symbol": "circle"})
-            )
+            for (which, view), mark in zip(model.views, ({"symbol": "circle-open"}, {}))
         ],
         layout=draw.by_name("class-wise ECE, %"),
         height=max(300, 130 + 24 * len(shown)),
@@ -171,22 +170,20 @@ def right_wrong(view: View, which: str) -> Figure:
 def landscape(model: ModelReport) -> Figure:
     """Validation error over (γ, T) with the searched grid, the line and the optima."""
     land = model.landscape
-    optima = [
-        ("best of the grid", land.grid, "star", 16),
-        ("best on the line", land.line, "diamond", 12),
-        ("lowest NLL", land.lowest_nll, "x", 11),
-    ]
-    optima = [row for row in optima if row[1] is not None]
+    optima = {"best of the grid": land.grid, "best on the line": land.line}
+    if land.lowest_nll is not None:
+        optima["lowest NLL"] = land.lowest_nll
+    edge = {"line": {"color": "#fff", "width": 1.5}}
     marks = [
         draw.points(
-            [at[0]],
-            [at[1]],
+            [gamma],
+            [temperature],
             name,
             "#ff3b6b",
-            marker={"symbol": symbol, "size": size, "line": {"color": "#fff", "width": 1.5}},
+            marker={"symbol": symbol, "size": size} | edge,
             hovertemplate=f"{name}: γ %{{x:.3g}}, T %{{y:.3g}}<extra></extra>",
         )
-        for name, at, symbol, size in optima
+        for (name, (gamma, temperature)), symbol, size in zip(optima.items(), SYMBOLS, (16, 12, 11))
     ]
     bare = {"showgrid": False, "zeroline": False}
     on_dark = {"bgcolor": "#31355a", "font": {"color": "#fff"}}
@@ -202,7 +199,7 @@ def landscape(model: ModelReport) -> Figure:
         },
         height=500,
         header=("search", "γ", "T"),
-        rows=tuple((name, *(f"{x:.4g}" for x in at)) for name, at, *_ in optima),
+        rows=tuple((name, *(f"{x:.4g}" for x in at)) for name, at in optima.items()),
     )
 
 

@@ -96,10 +96,8 @@ def class_errors(model: ModelReport) -> Figure:
         title=f"Calibration error by class{worst}",
         text=sentences.classwise_text(model),
         traces=[
-            draw.points(
-                100 * view.class_ece[shown], labels, which, hovertemplate=hover, marker=mark
-            )
-            for (which, view), mark in zip(model.views, ({"symbol": "circle-open"}, {}))
+            draw.points(100 * v.class_ece[shown], labels, which, hovertemplate=hover, marker=mark)
+            for (which, v), mark in zip(model.views, ({"symbol": "circle-open"}, {}))
         ],
         layout=draw.by_name("class-wise ECE, %"),
         height=max(300, 130 + 24 * len(shown)),
@@ -181,6 +179,7 @@ def landscape(model: ModelReport) -> Figure:
             name,
             "#ff3b6b",
             marker={"symbol": symbol, "size": size} | edge,
+            cliponaxis=False,
             hovertemplate=f"{name}: γ %{{x:.3g}}, T %{{y:.3g}}<extra></extra>",
         )
         for (name, (gamma, temperature)), symbol, size in zip(optima.items(), SYMBOLS, (16, 12, 11))

@@ -647,3 +647,21 @@ def test_keywords_that_do_not_exist(tmp_path):
     for unknown in ("truth_key", "label", "classes_names"):
         with pytest.raises(TypeError, match="unexpected keyword argument"):
             Predictions.load(tmp_path / "p.csv", **{unknown: "x"})
+
+
+@pytest.mark.parametrize("ending", ["csv", "npz", "jsonl", "parquet"])
+@pytest.mark.parametrize(
+    ("texts", "expected"),
+    [
+        (["9", "10", "-1"], [9, 10, -1]),
+        (["1.5", "2", "1e3"], [1.5, 2.0, 1000.0]),
+        (["007", "8", "9"], ["007", "8", "9"]),
+        (["-00.5", "0.5", "0"], ["-00.5", "0.5", "0"]),
+        ([str(2**70), str(2**70 + 1), "0"], [str(2**70), str(2**70 + 1), "0"]),
+    ],
+)
+def test_carried_texts_are_numbers_only_where_nothing_is_lost(tmp_path, ending, texts, expected):
+    path = tmp_path / f"p.{ending}"
+    Predictions(probs=[0.1, 0.2, 0.3], labels=[0, 1, 0], extra={"code": np.array(texts)}).save(path)
+    found = Predictions.load(path).column("code")
+    assert [(x, type(x)) for x in found.tolist()] == [(x, type(x)) for x in expected]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import glob
 import os
+import re
 import secrets
 import time
 from collections.abc import Iterator, Sequence
@@ -40,6 +41,15 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def natural(name: str) -> tuple[str, str]:
+    """A key that sorts names by the numbers in them.
+
+    >>> sorted(["week10", "week9", "day1"], key=natural)
+    ['day1', 'week9', 'week10']
+    """
+    return re.sub("[0-9]+", lambda number: number[0].zfill(20), name), name
 
 
 def check_suffix(path: str | os.PathLike[str], suffixes: Sequence[str]) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -56,6 +57,10 @@ class Loaded:
         by_name = classes.labels_by_name(self.metadata)
         metadata = classes.metadata_of(given.task, given.class_names, by_name)
         write_table(path, table, metadata | {"provenance": given.provenance | provenance})
+
+
+_CODE = re.compile(r"[-+]?0[0-9]")
+_WHOLE = re.compile(r"-?[0-9]+", re.ASCII)
 
 
 def load(path: str | Path, keys: Keys | None = None, layout: str | None = None) -> Loaded:
@@ -228,11 +233,19 @@ def _task_of(task: str, labels: np.ndarray) -> tuple[str, np.ndarray]:
 
 
 def _extra(column: Any) -> np.ndarray:
-    """A carried column: numbers where all of its texts are, otherwise as it is."""
+    """A carried column: numbers where all of its texts are, otherwise as it is.
+
+    Numbers with leading zeros, or too long for an integer, are codes: they stay texts.
+    """
     values = columns.plain(column)
     if values.dtype != object or not all(isinstance(v, str) for v in values):
         return values
+    texts = set(values.tolist())
+    if any(_CODE.match(text) for text in texts):
+        return values
     try:
+        if all(_WHOLE.fullmatch(text) for text in texts):
+            return values.astype(np.int64)
         return columns.numbers(values, "")
-    except FileFormatError:
+    except (FileFormatError, OverflowError):
         return values

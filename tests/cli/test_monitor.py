@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from focalcal import calibrators
 from focalcal.cli import app
+from focalcal.errors import FileFormatError, InputError
 from focalcal.metrics import Monitor
 from focalcal.predictions import Predictions
 
@@ -70,6 +71,43 @@ def test_a_state_with_other_batches_is_not_overwritten(folder):
     assert len(Monitor.from_json(state.read_text()).results) == 2
 
 
+def test_weeks_are_in_the_order_of_their_numbers(folder):
+    weeks = folder / "weeks"
+    (weeks / "week6.npz").rename(weeks / "week10.npz")
+    record = json.loads(run(folder / "reference.npz", weeks / "*.npz", "--json", code=3))
+    names = [f"week{i}.npz" for i in (1, 2, 3, 4, 5, 10)]
+    assert [b["name"] for b in record["batches"]] == names
+    assert record["alarms"]["calibrated"] == "week4.npz"
+
+
+def test_other_samples_under_a_known_name_are_refused(folder):
+    state, weeks = folder / "monitor.json", folder / "weeks"
+    run(folder / "reference.npz", weeks / "week1.npz", "--state", state)
+    (folder / "later").mkdir()
+    other = (weeks / "week5.npz").rename(folder / "later" / "week1.npz")
+    for reference in (state, folder / "reference.npz"):
+        arguments = ["monitor", reference, weeks / "week1.npz", weeks / "week1.npz", other]
+        result = runner.invoke(app, [*map(str, arguments)])
+        assert isinstance(result.exception, InputError)
+        assert "got two of the name week1.npz: 400 samples" in str(result.exception)
+
+
+def test_a_state_keeps_its_settings(folder):
+    state, week = folder / "monitor.json", folder / "weeks" / "week1.npz"
+    run(folder / "reference.npz", "--level", "0.9", "--state", state)
+    assert json.loads(run(state, week, "--level", "0.9", "--json"))["level"] == 0.9
+    for option, value in (("--level", "0.99"), ("--tolerance", "0.1")):
+        result = runner.invoke(app, ["monitor", str(state), str(week), option, value])
+        assert isinstance(result.exception, InputError)
+        assert f"expected the {option[2:]} of {state}" in str(result.exception)
+
+
+def test_a_state_that_is_missing_is_said(folder):
+    result = runner.invoke(app, ["monitor", str(folder / "none.json")])
+    assert isinstance(result.exception, FileFormatError)
+    assert "the first run starts from the reference" in str(result.exception)
+
+
 def test_a_file_that_is_no_state_is_not_overwritten(folder):
     calibrator = folder / "cal.json"
     calibrator.write_text('{"format": "focalcal-calibrator", "version": 1}')
@@ -97,6 +135,24 @@ def test_batches_by_a_column_and_without_labels(folder, rng):
     record = json.loads(run(folder / "reference.npz", path, "--by", "week", "--json"))
     assert [b["name"] for b in record["batches"]] == ["2026-01", "2026-02", "2026-03"]
     assert all(b["accuracy"] is None for b in record["batches"])
+
+
+def test_rows_of_a_batch_may_lie_in_several_files(folder, rng):
+    z, y = draw(rng, 2000)
+    week = np.repeat(["9", "10"], 1000)
+    shuffled = rng.permutation(2000)
+    (folder / "days").mkdir()
+    for i, rows in enumerate([np.arange(2000), *np.split(shuffled, 4)]):
+        found = Predictions(logits=z[rows], labels=y[rows], extra={"week": week[rows]})
+        found.save(folder / "days" / f"{i}.npz")
+    whole, parts = (
+        json.loads(run(folder / "reference.npz", *files, "--by", "week", "--json"))["batches"]
+        for files in ([folder / "days/0.npz"], [folder / "days/[1-4].npz"])
+    )
+    assert [(b["name"], b["n"]) for b in parts] == [("9", 1000), ("10", 1000)]
+    for one, joined in zip(whole, parts):
+        assert one["p_values"] == pytest.approx(joined["p_values"])
+        assert one["metrics"]["ece"] == pytest.approx(joined["metrics"]["ece"])
 
 
 def test_a_calibrator_is_applied_first(folder):

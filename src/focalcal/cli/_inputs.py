@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from focalcal.cli import terminal
 from focalcal.errors import FileFormatError, InputError
+from focalcal.files import natural
 
 if TYPE_CHECKING:
     from focalcal.loading import Loaded
@@ -125,11 +126,11 @@ def is_several(where: Path) -> bool:
 
 
 def files_of(where: Path) -> list[Path]:
-    """The file itself, or the files that a pattern or a folder names, sorted."""
+    """The file itself, or the files that a pattern or a folder names, 2 before 10."""
     if not is_several(where):
         return [where]
     pattern = Path(glob.escape(str(where)), "*.parquet") if where.is_dir() else where
-    found = sorted(glob.glob(str(pattern), recursive=True))  # noqa: PTH207 (Path.glob wants a folder)
+    found = glob.glob(str(pattern), recursive=True)  # noqa: PTH207 (Path.glob wants a folder)
     if not found:
         raise FileFormatError(f"no files at {where}; check the pattern")
-    return [Path(name) for name in found]
+    return [Path(name) for name in sorted(found, key=natural)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,11 +12,11 @@ import typer
 from rich.table import Table
 
 from focalcal.cli import _inputs, app, options, terminal
-from focalcal.errors import InputError
-from focalcal.files import write_text
+from focalcal.errors import FileFormatError, InputError
+from focalcal.files import natural, write_text
 
 if TYPE_CHECKING:
-    from focalcal.metrics.monitoring import Monitor
+    from focalcal.metrics.monitoring import Batch, Monitor
     from focalcal.predictions import Predictions
 
 ALARM = 3
@@ -37,8 +38,8 @@ def monitor(
     by: Annotated[str | None, "Column that divides new files into batches."] = None,
     state: Annotated[Path | None, "File to save the state in, for later runs."] = None,
     output: Annotated[Path | None, "Page to write (.html).", "--output", "-o"] = None,
-    level: Annotated[float, "1 − probability of any false alarm."] = 0.95,
-    tolerance: Annotated[float, "Allowed |accuracy − confidence|."] = 0.0,
+    level: Annotated[float | None, "1 − probability of any false alarm; default: 0.95."] = None,
+    tolerance: Annotated[float | None, "Allowed |accuracy − confidence|; default: 0."] = None,
     calibrator: options.ApplyFirst = None,
     floor: options.Floor = None,
 ) -> terminal.Result:
@@ -56,11 +57,13 @@ def monitor(
     def read(path: Path, labels_required: bool) -> tuple[Predictions, Any]:
         return inputs.calibrated(path, fitted, floor, labels_required=labels_required)
 
+    settings = {"level": level, "tolerance": tolerance}
+    settings = {name: value for name, value in settings.items() if value is not None}
     if reference.suffix.lower() == ".json":
-        running = Monitor.from_json(reference.read_text(encoding="utf-8"))
+        running = _resumed(reference, settings)
     else:
         given, probs = read(reference, True)
-        running = Monitor(given.labels, probs, level=level, tolerance=tolerance)
+        running = Monitor(given.labels, probs, **settings)
     paths = [path for text in new or [] for path in _inputs.files_of(Path(text))]
     _update(running, paths, by, read)
     if state is not None:
@@ -74,6 +77,22 @@ def monitor(
     record = {name: getattr(running, name) for name in names}
     record["batches"] = [dataclasses.asdict(r) for r in running.results]
     return terminal.Result(record, _parts(running, output), ALARM if running.alarms else 0)
+
+
+def _resumed(state: Path, settings: dict[str, float]) -> Monitor:
+    """The monitor of a saved state, which keeps the settings that it was started with."""
+    from focalcal.metrics.monitoring import Monitor
+
+    if not state.is_file():
+        raise FileFormatError(f"no file at {state}; the first run starts from the reference")
+    running = Monitor.from_json(state.read_text(encoding="utf-8"))
+    for name, value in settings.items():
+        if value != getattr(running, name):
+            raise InputError(
+                f"expected the {name} of {state}, {getattr(running, name):g}, got {value:g}; "
+                "leave it out, or start from the reference"
+            )
+    return running
 
 
 def _refuse_to_lose_batches(state: Path, running: Monitor) -> None:
@@ -93,21 +112,42 @@ def _refuse_to_lose_batches(state: Path, running: Monitor) -> None:
 
 
 def _update(running: Monitor, paths: list[Path], by: str | None, read: Callable) -> None:
-    """Add the batches that are not known: each file, or each value of the column `by`."""
+    """Add the batches that are not known by their names."""
+    known = {r.name: r for r in running.results}
+    for name, batch in _batches(running, paths, by, read):
+        if name not in known:
+            known[name] = running.update(name, batch)
+            continue
+        old, n = known[name], batch.seen.total
+        mean = batch.seen.confidence_sums.sum() / n
+        if n != old.n or not math.isclose(mean, old.expected_accuracy.value, abs_tol=1e-6):
+            raise InputError(
+                f"expected batches of different names, got two of the name {name}: {old.n} samples "
+                f"of mean confidence {old.expected_accuracy.value:.6g}, and {n:g} of {mean:.6g}; "
+                "rename one, or start from the reference if one was extended"
+            )
+
+
+def _batches(
+    running: Monitor, paths: list[Path], by: str | None, read: Callable
+) -> Iterator[tuple[str, Batch]]:
+    """Each file, or the rows of all files that share a value of the column `by`."""
     from focalcal.metrics import slices
 
-    known = {r.name for r in running.results}
+    joined: dict[str, Batch] = {}
     with terminal.progress("batches") as tick:
         for i, path in enumerate(paths):
-            if by is None and path.name in known:
-                continue
             given, probs = read(path, False)
-            whole = [(path.name, slice(None))]
-            for name, rows in whole if by is None else slices(given.column(by)):
-                if str(name) not in known:
+            if by is None:
+                yield path.name, running.summarise(probs, given.labels)
+            else:
+                for name, rows in slices(given.column(by)):
                     labels = None if given.labels is None else given.labels[rows]
-                    running.update(str(name), probs[rows], labels)
+                    part = running.summarise(probs[rows], labels)
+                    joined[str(name)] = joined[str(name)] + part if str(name) in joined else part
             tick((i + 1) / len(paths))
+    for name in sorted(joined, key=natural):
+        yield name, joined[name]
 
 
 def _parts(running: Monitor, output: Path | None) -> Iterator[Any]:

@@ -12,6 +12,7 @@ import numpy as np
 
 from focalcal import loading
 from focalcal.errors import FileFormatError, InputError
+from focalcal.files import natural
 from focalcal.formats import classes, roles
 from focalcal.formats.arrow import column_to_plain, is_list, is_text, pyarrow_module
 from focalcal.formats.roles import Keys, Roles
@@ -160,7 +161,7 @@ class Source:
 
 
 def find_files(where: str | Path | Sequence[str | Path]) -> list[str]:
-    """Absolute paths of the parquet files that a path, a folder or a pattern names, sorted."""
+    """Absolute paths of the parquet files that a path, folder or pattern names, 2 before 10."""
     given = [where] if isinstance(where, str | Path) else list(where)
     found: list[str] = []
     for item in map(str, given):
@@ -172,7 +173,7 @@ def find_files(where: str | Path | Sequence[str | Path]) -> list[str]:
             names = glob.glob(item, recursive=True)  # noqa: PTH207 (Path.glob wants a folder)
         if not names:
             raise FileFormatError(f"no parquet files at {item}; check the path or the pattern")
-        found += sorted(str(Path(name).absolute()) for name in names)
+        found += sorted((str(Path(name).absolute()) for name in names), key=natural)
     wrong = [name for name in found if not name.endswith(".parquet")]
     if wrong:
         raise FileFormatError(

@@ -120,3 +120,11 @@ def two_columns(logits: Array) -> Array:
     xp = namespace(logits)
     s = logits if logits.ndim == 1 else logits[:, 0]
     return xp.stack([xp.zeros_like(s), s], axis=1)
+
+
+def both_columns(probs: Array) -> Array:
+    """Probabilities (N,) or (N, 1) of class 1 become (N, 2), [1 − p, p]."""
+    if probs.ndim == 2 and probs.shape[1] > 1:
+        return probs
+    p = probs if probs.ndim == 1 else probs[:, 0]
+    return namespace(p).stack([1 - p, p], axis=1)

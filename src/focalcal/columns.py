@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from focalcal import kernels
-from focalcal._arrays import Array, as_array, is_torch, namespace, to_numpy, two_columns
+from focalcal._arrays import Array, as_array, both_columns, is_torch, to_numpy, two_columns
 from focalcal._blocks import map_blocks
 from focalcal._checks import SUM_TOLERANCE, check_labels, check_logits, check_probs, check_weights
 from focalcal.errors import InputError
@@ -274,9 +274,3 @@ def _prepare(values: Any) -> Array:
     """An array, detached from its graph."""
     values = as_array(values)
     return values.detach() if is_torch(values) else values
-
-
-def both_columns(p: Array) -> Array:
-    """[1 − p, p] of the probability of class 1, (N,) or (N, 1)."""
-    p = p if p.ndim == 1 else p[:, 0]
-    return namespace(p).stack([1 - p, p], axis=1)

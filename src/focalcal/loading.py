@@ -122,8 +122,8 @@ def read(
         if keys.labels_required:
             raise
         warnings.warn(f"labels are not used: {error}", InputWarning, stacklevel=3)
-        found = dataclasses.replace(found, labels=())
-        given = _with_labels(values, table, metadata, found, keys, where)
+        unlabelled = dataclasses.replace(found, labels=())
+        return read(values, table, metadata, unlabelled, keys, where)
     try:
         predictions = Predictions(
             **given,

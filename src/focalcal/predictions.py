@@ -10,7 +10,16 @@ from typing import Any, Self
 
 import numpy as np
 
-from focalcal._arrays import Array, is_torch, log_softmax, namespace, softmax, to_numpy, two_columns
+from focalcal._arrays import (
+    Array,
+    both_columns,
+    is_torch,
+    log_softmax,
+    namespace,
+    softmax,
+    to_numpy,
+    two_columns,
+)
 from focalcal._checks import check_labels, check_logits, check_probs
 from focalcal._labels import encode
 from focalcal.errors import InputError
@@ -117,7 +126,7 @@ class Predictions:
     def probabilities(self) -> Array:
         """Probabilities (N, K): (N, 2) for binary, per label for multi-label."""
         if self.logits is None:
-            return _both_columns(self.probs) if self.task == "auto" else self.probs
+            return both_columns(self.probs) if self.task == "auto" else self.probs
         if self.task == "multilabel":
             flat = namespace(self.logits).reshape(self.logits, (-1,))
             return softmax(two_columns(flat))[:, 1].reshape(self.logits.shape)
@@ -133,7 +142,7 @@ class Predictions:
         if self.task == "multilabel":
             raise InputError("expected a single-label task, got multilabel; use as_logits()")
         if self.logits is None:
-            return _log_of_probs(_both_columns(self.probs), floor)
+            return _log_of_probs(both_columns(self.probs), floor)
         with np.errstate(over="ignore"):  # a difference of −∞ has a probability of 0
             return log_softmax(two_columns(self.logits))
 
@@ -146,9 +155,9 @@ class Predictions:
         if self.logits is not None:
             return self.logits
         if self.task == "auto":
-            return _log_of_probs(_both_columns(self.probs), floor, zeros=True)
+            return _log_of_probs(both_columns(self.probs), floor, zeros=True)
         flat = namespace(self.probs).reshape(self.probs, (-1,))
-        logs = _log_of_probs(_both_columns(flat), floor)
+        logs = _log_of_probs(both_columns(flat), floor)
         return (logs[:, 1] - logs[:, 0]).reshape(self.probs.shape)
 
     def take(self, rows: Any) -> Self:
@@ -261,14 +270,6 @@ def like_given(probs: Array, given: Predictions) -> Array:
 
 def _kind(predictions: Predictions) -> str:
     return "logits" if predictions.logits is not None else "probabilities"
-
-
-def _both_columns(probs: Array) -> Array:
-    if probs.ndim == 2 and probs.shape[1] > 1:
-        return probs
-    xp = namespace(probs)
-    p = probs if probs.ndim == 1 else probs[:, 0]
-    return xp.stack([1 - p, p], axis=1)
 
 
 def _log_of_probs(probs: Array, floor: float | None, zeros: bool = False) -> Array:

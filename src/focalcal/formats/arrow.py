@@ -47,9 +47,10 @@ def _columns_of(read: Any, path: Path, kind: str) -> tuple[Table, dict[str, Any]
         ) from error
     distinct(names, str(path))
     metadata = parse_metadata(text, path)
-    # Others than pandas number the categories as they occur, which is no order of classes.
-    ordered = [f.name for f in arrow.schema if b"pandas" in stored or getattr(f.type, "ordered", 0)]
-    categories = {name: found for name in ordered if (found := _categories(arrow[name]))}
+    # Other libraries than pandas number unordered categories as they occur.
+    kinds = {field.name: field.type for field in arrow.schema if _is(field.type, "dictionary")}
+    ordered = [name for name, kind in kinds.items() if b"pandas" in stored or kind.ordered]
+    categories = {name: _categories(arrow[name]) for name in ordered}
     return {name: arrow[name] for name in names}, metadata | {"categories": categories}
 
 
@@ -108,14 +109,13 @@ def is_column(x: Any) -> bool:
 
 def _categories(column: Any) -> list[str]:
     """The category names of a dictionary column (a pandas categorical), in their order."""
-    chunks = column.unify_dictionaries().chunks if _types().is_dictionary(column.type) else []
+    chunks = column.unify_dictionaries().chunks
     return [str(name) for name in chunks[0].dictionary.to_pylist()] if chunks else []
 
 
 def column_to_plain(column: Any) -> np.ndarray:
     """Any Arrow column as NumPy: numbers and times where all are, otherwise Python's objects."""
-    is_array = _is_number(column.type) or _types().is_temporal(column.type)
-    if is_array and not column.null_count:
+    if not column.null_count and (_is_number(column.type) or _is(column.type, "temporal")):
         return np.asarray(column)
     return objects(column.to_pylist())
 
@@ -147,9 +147,8 @@ def column_to_numpy(column: Any, where: str) -> np.ndarray:
 
 def _numbers(column: Any, where: str) -> np.ndarray:
     """An array of numbers or booleans without nulls."""
-    pyarrow = pyarrow_module()
-    if _types().is_decimal(column.type):
-        column = column.cast(pyarrow.float64())
+    if _is(column.type, "decimal"):
+        column = column.cast("float64")
     if not _is_number(column.type):
         raise FileFormatError(f"{where}: expected numbers, got {column.type}; convert the column")
     return column.to_numpy(zero_copy_only=False)
@@ -159,26 +158,25 @@ def _first_null(column: Any) -> int:
     return int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
 
 
-def _types() -> Any:
-    return pyarrow_module().types
-
-
-def _is_number(kind: Any) -> bool:
-    types = _types()
-    return types.is_floating(kind) or types.is_integer(kind) or types.is_boolean(kind)
-
-
 def is_text(kind: Any) -> bool:
     """Whether a pyarrow type holds texts, plain or as categories."""
-    types = _types()
-    kind = kind.value_type if types.is_dictionary(kind) else kind
-    return types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
+    kind = kind.value_type if _is(kind, "dictionary") else kind
+    return _is(kind, "string", "large_string", "string_view")
 
 
 def is_list(kind: Any) -> bool:
     """Whether a pyarrow type is one of the list types that are read here."""
-    types = _types()
-    return types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
+    return _is(kind, "list", "large_list", "fixed_size_list")
+
+
+def _is_number(kind: Any) -> bool:
+    return _is(kind, "floating", "integer", "boolean")
+
+
+def _is(kind: Any, *names: str) -> bool:
+    """Whether a pyarrow type has one of these names."""
+    types = pyarrow_module().types
+    return any(getattr(types, f"is_{name}")(kind) for name in names)
 
 
 def write_parquet(path: Path, table: Table, metadata: dict[str, Any]) -> None:

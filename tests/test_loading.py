@@ -248,6 +248,21 @@ def test_semicolons_without_numbers_keep_their_commas(tmp_path):
     assert p.column("name").tolist() == ["Doe, Jane", "Roe, Jim"]
 
 
+@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
+def test_decimal_commas(tmp_path, delimiter):
+    """With any delimiter; what is only carried along is written as it was read."""
+    given = pd.DataFrame({"prob_1": [0.25, 0.75], "label": [1.0, 0.0], "price": [1.5, 20.25]})
+    given.to_csv(tmp_path / "p.csv", sep=delimiter, decimal=",", index=False)
+    found = loading.load(tmp_path / "p.csv")
+    assert found.predictions.probs.tolist() == [0.25, 0.75]
+    assert found.predictions.labels.tolist() == [1, 0]
+    assert found.predictions.column("price").tolist() == [1.5, 20.25]
+    found.save_calibrated(tmp_path / "c.tsv", np.eye(2), {})
+    assert pd.read_csv(tmp_path / "c.tsv", sep="\t")["price"].tolist() == ["1,5", "20,25"]
+    (tmp_path / "p.jsonl").write_text('{"probs": ["0,25", "0.75"], "label": "1"}\n')
+    assert Predictions.load(tmp_path / "p.jsonl").probs.tolist() == [[0.25, 0.75]]
+
+
 def test_what_can_be_read_but_not_written(tmp_path):
     with pytest.raises(
         FileFormatError, match=r"can be read but not written; end the name in \.npz"

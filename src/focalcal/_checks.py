@@ -65,7 +65,7 @@ def check_probs(probs: Any, name: str = "y_prob", *, sums: bool = True) -> Array
             at = np.argwhere(bad)[0]
             raise InputError(
                 f"expected {name} in [0, 1], got {float(probs[tuple(at.tolist())]):.6g} "
-                f"at {_where(at)}; pass logits through a softmax first"
+                f"at {_where(at)}; pass logits through a softmax, divide percentages by 100"
             )
         probs = xp.clip(probs, 0, 1)
     if sums and probs.ndim == 2 and probs.shape[1] > 1:

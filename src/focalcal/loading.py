@@ -186,7 +186,7 @@ def _without_class_names(table: Table, metadata: dict[str, Any]) -> tuple[Table,
 
 def _meaning(labels: np.ndarray | None, names: Sequence[str]) -> str:
     """ "names" if the labels are all among the class names, otherwise "indices"."""
-    numbers = {float(name) for name in names if classes.is_number(name)}
+    numbers = {classes.number(name) for name in names if classes.is_number(name)}
     if labels is None or labels.dtype == object or set(labels.ravel().tolist()) <= numbers:
         return "names"
     return "indices"

@@ -119,9 +119,9 @@ def read_pt(path: Path) -> tuple[Table, dict[str, Any]]:
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, OSError, EOFError, ValueError) as error:
-        first = str(error).strip().split("\n")[0]
         raise FileFormatError(
-            f"{path} is not a file of tensors ({first}); save a dict such as "
+            f"{path} is not a file of tensors, numbers and texts alone, or is damaged; "
+            "nothing else is loaded, NumPy arrays included; save a dict such as "
             "{'logits': logits, 'labels': labels} with torch.save"
         ) from error
     if is_torch(content):

@@ -22,10 +22,15 @@ class MissingLabel(FileFormatError):
         super().__init__(f"{where}: the label at row {row} is missing; drop such rows")
 
 
+def number(value: Any) -> float:
+    """A number or the text of one, of which some countries write the point as a comma."""
+    return float(value.replace(",", ".") if isinstance(value, str) else value)
+
+
 def is_number(value: Any) -> bool:
     """Whether this is a number or the text of one."""
     try:
-        float(value)
+        number(value)
     except (TypeError, ValueError):
         return False
     return True
@@ -100,7 +105,7 @@ def class_labels(
         return truth
     if texts and not all(map(is_number, given)):
         return labels
-    values = labels.astype(np.float64) if texts else labels
+    values = np.array([number(text) for text in labels]) if texts else labels
     named = _by_value(names) if by_name or texts else {}
     if named:
         return np.array([named.get(x, f"{x:g}") for x in values.tolist()], dtype=object)
@@ -136,4 +141,4 @@ def _by_value(names: Sequence[str]) -> dict[float, str]:
     """Class names by the numbers they are; none if one is no number, or they are 0, 1, …"""
     if not all(map(is_number, names)) or [*names] == [*map(str, range(len(names)))]:
         return {}
-    return {float(name): name for name in names}
+    return {number(name): name for name in names}

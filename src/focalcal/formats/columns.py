@@ -8,7 +8,7 @@ import numpy as np
 
 from focalcal.errors import FileFormatError
 from focalcal.formats import arrow
-from focalcal.formats.classes import MissingLabel, is_number
+from focalcal.formats.classes import MissingLabel, is_number, number
 
 
 def plain(column: Any) -> np.ndarray:
@@ -30,7 +30,9 @@ def numbers(column: Any, where: str) -> np.ndarray:
         # None would pass as NaN
         return np.array(column.tolist() if None not in column else [""], dtype=np.float64)
     except (ValueError, TypeError):
-        row = next(i for i, value in enumerate(column) if not is_number(value))
+        row = next((i for i, value in enumerate(column) if not is_number(value)), None)
+        if row is None:
+            return np.array([number(value) for value in column])
         raise FileFormatError(
             f"{where}: expected a number, got {column[row]!r} at row {row}"
         ) from None
@@ -49,7 +51,9 @@ def _stacked(column: np.ndarray, where: str) -> np.ndarray:
         if not all(is_number(value) for value in values):
             raise FileFormatError(f"{where}: expected lists of numbers, got another at row {row}")
     stacked = np.array([np.asarray(values) for values in column])
-    return stacked if stacked.dtype.kind in "biuf" else stacked.astype(np.float64)
+    if stacked.dtype.kind in "biuf":
+        return stacked
+    return np.array([[number(value) for value in values] for values in column])
 
 
 def labels(column: Any, where: str) -> np.ndarray:

@@ -84,21 +84,7 @@ def read_delimited(path: Path) -> tuple[Table, dict[str, Any]]:
         (name, column) for name, column in zip(header, zip(*rows[1:])) if name or any(column)
     ]
     distinct([name for name, _ in columns], str(path))
-    if delimiter == ";":  # as spreadsheets write where the comma is the decimal mark
-        columns = [(name, _decimal_points(column)) for name, column in columns]
     return {name: objects(column) for name, column in columns}, {}
-
-
-def _decimal_points(column: Sequence[str]) -> Sequence[str]:
-    """The column with points for commas if that makes it numbers, otherwise as it is."""
-    if not any("," in text for text in column):
-        return column
-    pointed = [text.replace(",", ".") for text in column]
-    try:
-        np.array(pointed, dtype=np.float64)
-    except ValueError:
-        return column
-    return pointed
 
 
 def read_jsonl(path: Path) -> tuple[Table, dict[str, Any]]:

@@ -74,6 +74,16 @@ def test_shares_cover(n, share):
     assert binom.pmf(np.arange(n + 1), n, share)[held].sum() >= 0.949
 
 
+def test_less_than_half_a_sample_says_nothing_of_a_share():
+    """Weights may sum to less than a sample."""
+    assert _wilson(1.0, 0.1, 0.95) == _wilson(0.0, 0.4, 0.8) == (0.0, 1.0)
+    assert _wilson(0.03, 10.0, 0.5)[0] == 0
+    ends = [_wilson(1.0, 0.8, level)[0] for level in (0.5, 0.8, 0.9, 0.95, 0.99)]
+    assert ends == sorted(ends, reverse=True)
+    e = metrics.evaluate([0], [[0.3, 0.7]], sample_weight=[0.1], resamples=10)
+    assert (e["accuracy"].low, e["accuracy"].high) == (0.0, 1.0)
+
+
 def test_quantiles_of_student_s_t():
     from scipy.stats import t
 

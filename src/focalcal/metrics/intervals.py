@@ -167,6 +167,8 @@ def _wilson(share: float, n: float, level: float) -> Ends:
     z = NormalDist().inv_cdf((1 + level) / 2)
 
     def low(share: float) -> float:
+        if n * share <= 0.5:  # weights: the correction, half a sample, is all there is
+            return 0.0
         inner = z**2 - 2 - 1 / n + 4 * share * (n * (1 - share) + 1)
         end = 2 * n * share + z**2 - 1 - z * math.sqrt(max(inner, 0.0))
         return min(max(end / (2 * (n + z**2)), 0.0), share)

@@ -34,19 +34,6 @@ def test_without_a_class_below_it_is_focal_loss() -> None:
     torch.testing.assert_close(DualFocalLoss(2.0)(logits, labels), focal_loss(logits, labels, 2.0))
 
 
-@pytest.mark.parametrize("gamma", [0.5, 5.0])
-def test_an_ignored_row_with_a_class_ruled_out_gets_no_gradient(gamma) -> None:
-    logits, labels = case(dtype=torch.float32)
-    logits.detach()[:, 0] = -torch.inf
-    labels = labels.clamp(min=1)
-    labels[3] = -100
-    got = gradient(DualFocalLoss(gamma)(logits, labels), logits)
-    kept = labels != -100
-    alone = gradient(DualFocalLoss(gamma)(logits[kept], labels[kept]), logits)
-    assert (got[3] == 0).all()
-    torch.testing.assert_close(got, alone)
-
-
 def test_gamma_is_checked() -> None:
     with pytest.raises(InputError, match="gamma"):
         DualFocalLoss(-1.0)

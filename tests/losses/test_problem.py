@@ -73,6 +73,30 @@ def test_autocast_changes_neither_value_nor_gradient(name, dtype) -> None:
     assert torch.equal(gradient(value, logits), gradient(expected, logits))
 
 
+@pytest.mark.parametrize("name", sorted({*ALL} - {"brier"}))
+def test_a_label_that_is_ruled_out_costs_infinity_with_a_finite_gradient(name) -> None:
+    rows = [[-torch.inf, 0.0, 1.0], [0.0, 1.0, 2.0]]
+    logits = torch.tensor(rows, requires_grad=True)
+    value = build(name)(logits, torch.tensor([0, 1]))
+    assert value == torch.inf
+    assert gradient(value, logits).isfinite().all()
+
+
+@pytest.mark.parametrize("name", sorted({*ALL} - {"ls-0.05"}))
+def test_an_ignored_row_with_a_class_ruled_out_changes_nothing(name) -> None:
+    logits, labels = case(dtype=torch.float32)
+    logits.detach()[:, 0] = -torch.inf
+    labels = labels.clamp(min=1)
+    labels[3] = -100
+    kept = labels != -100
+    loss = build(name)
+    value, alone = loss(logits, labels), loss(logits[kept], labels[kept])
+    torch.testing.assert_close(value, alone)
+    got = gradient(value, logits)
+    assert (got[3] == 0).all()
+    torch.testing.assert_close(got, gradient(alone, logits))
+
+
 @pytest.mark.parametrize("name", SOFT)
 def test_one_hot_rows_equal_labels(name) -> None:
     logits, labels = case()

@@ -124,6 +124,7 @@ def test_split_needs_rows_on_both_sides(fraction):
         ({"logits": np.zeros((0, 3))}, r"N >= 1"),
         ({"logits": [["a", "b"]]}, "expected real numbers"),
         ({"logits": LOGITS, "class_names": ("a",)}, "3 class names, got 1"),
+        ({"logits": LOGITS, "class_names": ("b", "a", "a")}, "distinct class names, got 'a' twice"),
         ({"probs": [[0.5, 0.6]]}, "sum to 1, got 1.1 at row 0"),
         ({"probs": [[1.5, -0.5]]}, r"in \[0, 1\]"),
         ({"probs": [[0.1, 0.9]], "labels": [1], "task": "multilabel"}, "multi-label labels"),

@@ -73,6 +73,9 @@ class Predictions:
                 raise InputError(
                     f"expected {self.n_classes} class names, got {len(names)}; give one per class"
                 )
+            if len(set(names)) < len(names):
+                twice = next(name for name in names if names.count(name) > 1)
+                raise InputError(f"expected distinct class names, got {twice!r} twice")
             self._set("class_names", names)
         if self.labels is not None:
             self._set("labels", self._checked_labels())
@@ -178,7 +181,8 @@ class Predictions:
         given = {k: to_numpy(x) for k, x in own.items() if x is not None and k not in self.extra}
         known = self.extra | given
         if name not in known:
-            raise InputError(f"expected a column of {', '.join(known) or 'none'}; got {name!r}")
+            names = ", ".join(known) or "none"
+            raise InputError(f"expected one of these columns: {names}; got {name!r}")
         return known[name]
 
     def split(self, fraction: float = 0.5, seed: int = 0) -> tuple[Self, Self]:

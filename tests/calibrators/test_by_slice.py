@@ -113,6 +113,15 @@ def test_probabilities_of_zero_get_a_floor_by_slice_too(rng, tmp_path):
     assert np.isfinite(nll(y, Predictions.load(out).probs))
 
 
+def test_several_labels_per_sample_have_no_slices(tmp_path):
+    labels = np.tile([[1, 1, 0], [0, 1, 0]], (3, 1))
+    many = Predictions(logits=np.zeros((6, 3)), labels=labels, task="multilabel")
+    many.save(tmp_path / "many.npz")
+    options = ["--by", "labels", "-o", str(tmp_path / "cal.json")]
+    result = CliRunner().invoke(app, ["fit", str(tmp_path / "many.npz"), *options])
+    assert "one label per sample with --by, got a multi-label file" in str(result.exception)
+
+
 def test_slices_that_a_batch_lacks_and_numbers_of_other_types(rng, tmp_path):
     z, y, country = draw(rng, 3000, 0.4)
     store = np.unique(country, return_inverse=True)[1]

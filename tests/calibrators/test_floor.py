@@ -61,6 +61,17 @@ def test_floor_is_that_of_the_best_temperature(votes):
         assert worse.diagnostics_.after > fitted.diagnostics_.after
 
 
+@pytest.mark.parametrize("method", ["focal", "prior-correction"])
+def test_floor_without_a_temperature_is_that_of_the_lowest_nll(votes, method):
+    """It was that of the best temperature, which flattens what these maps cannot sharpen."""
+    z, y = votes
+    fitted = make(method).fit(z, y)
+    for share in (1e-5, 1e-3, 1e-2, 0.1, 1.0):
+        other = make(method).fit(floored(z, share / 3), y)
+        assert fitted.diagnostics_.after < other.diagnostics_.after + 0.01
+    assert fitted.diagnostics_.after < 0.95 or method == "focal"
+
+
 @pytest.mark.parametrize("parts", [5, 10])
 def test_sample_of_the_floor_is_not_the_fold_left_out(calibrated_data, monkeypatch, parts):
     """`auto` failed where the fold it had left out was the sample that its parts took."""

@@ -156,6 +156,7 @@ def test_few_samples_fit_and_say_so(calibrated_data, n):
         {"objective": "accuracy"},
         {"objective": "ece", "temperatures": []},
         {"objective": "ece", "temperatures": [0.5, -1.0]},
+        {"bins": "many"},
     ],
 )
 def test_bad_settings_are_refused(params):

@@ -7,6 +7,7 @@ softmax of what is given, x = log(softmax(z) + ε), and is learnt with the tempe
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
@@ -37,9 +38,20 @@ def finite(logits: Array) -> Array:
     return xp.where(logits < least, least, logits)
 
 
-def fit_floor(logits: Array, labels: Array, weights: Array | None) -> float:
-    """The floor whose best temperature has the lowest NLL, given a weak prior; 0 for none.
+def temperature_loss(logits: np.ndarray, labels: np.ndarray, weights: np.ndarray | None) -> float:
+    """Mean NLL after the best temperature."""
+    return fit_inverse_temperature(logits, labels, weights).loss
 
+
+def fit_floor(
+    logits: Array,
+    labels: Array,
+    weights: Array | None,
+    loss: Callable[..., float] = temperature_loss,
+) -> float:
+    """The floor of lowest NLL, by default after the best temperature, given a weak prior.
+
+    loss: of logits, labels and weights, for maps that cannot sharpen what a floor flattens.
     The prior is worth a few samples. It is for small calibration sets in which no sample happens
     to have the label of a zero, and for zeros, which need some floor.
     """
@@ -54,11 +66,10 @@ def fit_floor(logits: Array, labels: Array, weights: Array | None) -> float:
     n, k = (float(len(y)) if w is None else float(w.sum())), z.shape[1]
     losses = {}
     if not np.isneginf(z).any():
-        losses[0.0] = fit_inverse_temperature(z, y, w).loss + _surprise(1e-7) / n
+        losses[0.0] = loss(z, y, w) + _surprise(1e-7) / n
     p = np.exp(log_softmax(z))
     for share in SHARES:  # all of them: naive Bayes can have two minima
-        loss = fit_inverse_temperature(np.log(p + share / k), y, w).loss
-        losses[share / k] = loss + _surprise(share) / n
+        losses[share / k] = loss(np.log(p + share / k), y, w) + _surprise(share) / n
     return min(losses, key=losses.__getitem__)
 
 

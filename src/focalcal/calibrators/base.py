@@ -19,7 +19,7 @@ from focalcal._arrays import Array, as_array, as_float, is_torch, namespace, to_
 from focalcal._blocks import map_rows
 from focalcal._checks import check_labels, check_logits, check_weights
 from focalcal._labels import encode, looks_like_probabilities
-from focalcal.calibrators._floor import finite, fit_floor, floored
+from focalcal.calibrators._floor import finite, fit_floor, floored, temperature_loss
 from focalcal.calibrators._newton import moment_sums
 from focalcal.errors import FitWarning, InputError
 
@@ -180,6 +180,12 @@ class Calibrator(BaseEstimator):
         """Learn the attributes named in `state`; return the fields of `Diagnostics` that apply."""
         raise NotImplementedError
 
+    def _floor_loss(
+        self, logits: np.ndarray, labels: np.ndarray, weights: np.ndarray | None
+    ) -> float:
+        """The mean NLL that `floor_` is to make low: most maps can sharpen what it flattens."""
+        return temperature_loss(logits, labels, weights)
+
     def _log_proba(self, logits: Array) -> Array:
         """Log-probabilities (N, K) of float logits (N, K), in array API operations only."""
         raise NotImplementedError
@@ -216,7 +222,7 @@ class Calibrator(BaseEstimator):
         data = given = FitData(logits, labels, sample_weight)
         self.n_classes_, self.floor_ = k, 0.0
         if self.floors == "always" or (self.floors == "zeros" and has_zeros(logits)):
-            self.floor_ = fit_floor(logits, labels, sample_weight)
+            self.floor_ = fit_floor(logits, labels, sample_weight, self._floor_loss)
         if self.floor_ > 0:  # in float64: folds must not depend on how float32 is rounded
             wide = namespace(logits).astype(logits, namespace(logits).float64)
             data = dataclasses.replace(given, logits=self._floored(wide))

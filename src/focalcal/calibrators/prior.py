@@ -109,6 +109,13 @@ class PriorCorrection(Calibrator):
                 f"expected calibrator as one of {', '.join(known)}; got {self.calibrator!r}"
             )
 
+    def _floor_loss(
+        self, logits: np.ndarray, labels: np.ndarray, weights: np.ndarray | None
+    ) -> float:
+        from focalcal.calibrators import make
+
+        return make(self.calibrator)._floor_loss(logits, labels, weights)
+
     def _check_state(self) -> None:
         inner = self.calibrator_
         if not isinstance(inner, Calibrator) or inner.n_classes_ != self.n_classes_:

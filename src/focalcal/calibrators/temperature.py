@@ -11,8 +11,9 @@ import scipy.optimize
 
 from focalcal._arrays import Array, like, log_softmax, logsumexp, namespace
 from focalcal._checks import check_gamma
+from focalcal.bins import check_bins
 from focalcal.calibrators._newton import Optimum, fit_inverse_temperature
-from focalcal.calibrators.base import Calibrator, FitData, solved
+from focalcal.calibrators.base import Calibrator, FitData, softmax_nll, solved
 from focalcal.calibrators.grid import Best, TopScores, grid_search, line_search
 from focalcal.calibrators.sums import SampledData, best_temperature, sums_grid
 from focalcal.errors import InputError
@@ -40,6 +41,11 @@ class Identity(Calibrator):
     def _fit(self, data: FitData) -> dict[str, Any]:
         return {}
 
+    def _floor_loss(
+        self, logits: np.ndarray, labels: np.ndarray, weights: np.ndarray | None
+    ) -> float:
+        return softmax_nll(FitData(logits, labels, weights))
+
     def _log_proba(self, logits: Array) -> Array:
         return log_softmax(logits)
 
@@ -57,6 +63,7 @@ class SearchedScaling(Calibrator):
     def _check_params(self) -> None:
         if self.objective not in OBJECTIVES:
             raise InputError(f"expected objective in {OBJECTIVES}, got {self.objective!r}")
+        check_bins(self.bins)
         self._grid()
 
     def _grid(self) -> dict[str, np.ndarray]:

@@ -84,6 +84,8 @@ def _fit_by(
 ) -> terminal.Result:
     from focalcal.calibrators import by_slice
 
+    if predictions.task == "multilabel":
+        raise InputError("expected one label per sample with --by, got a multi-label file")
     logits, column = predictions.as_logits(floor), predictions.column(by)
     with terminal.working(f"fitting by {by}"):
         found = by_slice.fit_by(logits, predictions.labels, column)

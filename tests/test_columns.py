@@ -167,3 +167,14 @@ def test_several_labels_need_one_kind_of_values():
     y, z = np.eye(3, dtype=int), np.zeros((3, 3))
     with pytest.raises(InputError, match="exactly one of y_prob, logits and confidence, got 2"):
         metrics.evaluate(y, z + 0.5, logits=z, task="multilabel")
+
+
+def test_rows_of_weight_zero_are_left_out(rng):
+    y, p = rng.integers(0, 3, 60), rng.dirichlet(np.ones(3), 60)
+    w = np.where(rng.random(60) < 0.3, 0.0, rng.integers(1, 3, 60))
+    some = w > 0
+    one = metrics.evaluate(y, p, sample_weight=w, resamples=20)
+    other = metrics.evaluate(y[some], p[some], sample_weight=w[some], resamples=20)
+    assert one.to_dict() == other.to_dict()
+    stats = CalibrationStats(3).update(y, p, w)
+    assert stats.to_json() == CalibrationStats(3).update(y[some], p[some], w[some]).to_json()

@@ -206,10 +206,11 @@ def _make(
 def _input(
     values: Array, y: np.ndarray, w: Any, kind: str, logits: bool, quick: Any, top: Any = None
 ) -> Input:
-    """What was checked, with weights that are checked here."""
+    """What was checked, with weights that are checked here; rows of weight 0 are left out."""
     w = None if w is None else to_numpy(check_weights(w, len(y))).astype(np.float64)
     quick = kernels.fast(len(y) * values.shape[1]) if quick is None else quick
-    return Input(values, y, w, kind, logits, quick, top)
+    data = Input(values, y, w, kind, logits, quick, top)
+    return data if w is None or w.all() else data.take(np.flatnonzero(w))
 
 
 def _of_predictions(predictions: Any, sample_weight: Any, quick: bool | None) -> Input:

@@ -89,10 +89,7 @@ class Ordered:
 def in_order(
     confidence: np.ndarray, correct: np.ndarray, weights: np.ndarray | None = None
 ) -> Ordered:
-    """Sort samples (N,) by confidence and join equal ones; samples of weight 0 take no part."""
-    if weights is not None and not weights.all():
-        kept = weights > 0
-        confidence, correct, weights = confidence[kept], correct[kept], weights[kept]
+    """Sort samples (N,) by confidence and join equal ones."""
     order = np.argsort(confidence, kind="stable")
     sorted_confidence = confidence[order]
     starts = group_starts(sorted_confidence)

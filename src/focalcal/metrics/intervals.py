@@ -264,8 +264,7 @@ def root_interval(even: bool) -> Interval:
         if even:
             edges = _bins.equal_mass_edges(c, sample.bins, w)
         b = _bins.bin_samples(c, sample.correct, edges, w)
-        gap = _bins.ratio_or_zero(b.confidence_sums - b.correct_sums, b.counts)
-        gap = gap[_bins.bin_index(c, edges)]  # 0 for samples of weight 0 alone in a bin
+        gap = b.gap[_bins.bin_index(c, edges)]
         bias, noise = _bias(b)
         scores = 2 * gap * (c - sample.correct) - gap**2
         ends = _square_ends(float(_bins.squared_gap(b)) - bias, scores, noise, sample, level)

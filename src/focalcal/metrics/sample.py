@@ -119,11 +119,10 @@ class Sample:
         return float(self.n if self.weights is None else self.weights.sum())
 
     def sizes(self) -> dict[str, int]:
-        """How many samples, of weight above 0, are right, wrong and of high confidence."""
-        some = np.ones(self.n, bool) if self.weights is None else self.weights > 0
+        """How many samples are right, wrong and of high confidence."""
         high = at_least(self.confidence, self.threshold)
         groups = {"right": self.correct, "wrong": ~self.correct, "high": high}
-        return {name: int(np.count_nonzero(rows & some)) for name, rows in groups.items()}
+        return {name: int(np.count_nonzero(rows)) for name, rows in groups.items()}
 
     @cached_property
     def order(self) -> np.ndarray:

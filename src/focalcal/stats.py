@@ -221,11 +221,6 @@ class CalibrationStats:
             return b
         return Bins(b.edges, *(getattr(b, part)[..., 1:, :] for part in PARTS))
 
-    @property
-    def brier_scale(self) -> float:
-        """One column is counted once: half of the sum over both classes."""
-        return 0.5 if self.kind == "binary" else 1.0
-
     def mean(self, name: str, within: str | None = None) -> np.ndarray:
         """Mean of a named sum over all samples, or the "right" or "wrong" ones: NaN for none."""
         both, weight = self.sums[name], self.sums["weight"]

@@ -229,27 +229,31 @@ def calibration_interval(value: float, sample: Sample, level: float) -> Ends:
     If all samples are right, it allows for errors as the accuracy does: they move the gap of two
     classes each.
     """
-    scale, errors = sample.stats().brier_scale, _unseen_share(sample, level)
-    low, high = _brier_ends(value / scale, -1, sample.class_cells.squares, sample, level)
+    scale, errors = _brier_scale(sample), _unseen_share(sample, level)
+    low, high = _brier_ends(value, -1, sample.class_cells.squares, sample, level)
     if errors:
-        high = max(high, (math.sqrt(value / scale) + math.sqrt(2) * errors) ** 2)
-    return max(min(scale * low, value), 0.0), min(max(scale * high, value), 2.0)
+        high = max(high, (math.sqrt(value) + math.sqrt(2 * scale) * errors) ** 2)
+    return min(low, value), max(high, value)
 
 
 def refinement_interval(value: float, sample: Sample, level: float) -> Ends:
     """The interval of the Brier score less its calibration part, which takes too much off it."""
-    scale = sample.stats().brier_scale
-    rest = sample.values["brier"] / scale - sample.class_cells.squares
-    low, high = _brier_ends(value / scale, 1, rest, sample, level)
-    high = scale * high + _unseen_errors("brier", sample, level)
-    return max(min(scale * low, value), 0.0), min(max(high, value), 2.0)
+    rest = sample.values["brier"] / _brier_scale(sample) - sample.class_cells.squares
+    low, high = _brier_ends(value, 1, rest, sample, level)
+    return min(low, value), max(high + _unseen_errors("brier", sample, level), value)
 
 
 def _brier_ends(value: float, sign: int, scores: np.ndarray, sample: Sample, level: float) -> Ends:
     """The ends for a part of the Brier score, whose bias is the other's with the other sign."""
-    k = len(sample.classes.counts)
+    k, scale = len(sample.classes.counts), _brier_scale(sample)
     bias, noise = _bias(sample.classes, k)
-    return _square_ends(value + sign * bias, scores, noise * _shared(k), sample, level)
+    ends = _square_ends(value / scale + sign * bias, scores, noise * _shared(k), sample, level)
+    return scale * ends[0], scale * ends[1]
+
+
+def _brier_scale(sample: Sample) -> float:
+    """One column is counted once: half of the sum over both classes."""
+    return 0.5 if sample.data.kind == "binary" else 1.0
 
 
 def root_interval(even: bool) -> Interval:
@@ -269,7 +273,7 @@ def root_interval(even: bool) -> Interval:
         scores = 2 * gap * (c - sample.correct) - gap**2
         ends = _square_ends(float(_bins.squared_gap(b)) - bias, scores, noise, sample, level)
         low, high = (math.sqrt(max(end, 0.0)) for end in ends)
-        return min(low, value), min(max(high, value), 1.0)
+        return min(low, value), max(high, value)
 
     return interval
 

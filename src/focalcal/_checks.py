@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from focalcal._arrays import Array, as_array, as_float, namespace, to_numpy
+from focalcal._arrays import Array, as_array, as_float, both_columns, namespace, to_numpy
 from focalcal._labels import encode
 from focalcal.errors import InputError, InputWarning
 
@@ -126,10 +126,7 @@ def check_labels(labels: Any, n: int, n_classes: int, name: str = "y_true") -> A
 
 def check_classes(y_true: Any, y_prob: Any) -> tuple[np.ndarray | None, np.ndarray]:
     """Labels (N,), if given, and probabilities (N, K) as NumPy; one column is class 1 of two."""
-    probs = to_numpy(check_probs(y_prob))
-    if probs.ndim == 1 or probs.shape[1] == 1:
-        p = probs.reshape(-1)
-        probs = np.column_stack([1 - p, p])
+    probs = to_numpy(both_columns(check_probs(y_prob)))
     if y_true is None:
         return None, probs
     return to_numpy(check_labels(y_true, *probs.shape)), probs
@@ -161,7 +158,7 @@ def _check_matrix(x: Any, name: str) -> Array:
 def _check_numbers(x: Any, name: str) -> Array:
     x = as_array(x)
     if not namespace(x).isdtype(x.dtype, ("bool", "integral", "real floating")):
-        raise InputError(f"expected real numbers in {name}, got dtype {x.dtype}; convert it first")
+        raise InputError(f"expected numbers in {name}, got dtype {x.dtype}; convert it first")
     return as_float(x)
 
 

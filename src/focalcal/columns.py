@@ -195,8 +195,7 @@ def _make(
     if is_torch(values) and values.device.type == "cpu":
         values = to_numpy(values)
     one = values.ndim == 1 or values.shape[1] == 1
-    if one:
-        values = two_columns(values) if logits else both_columns(values)
+    values = two_columns(values) if logits else both_columns(values)
     if y is None:
         y = check_labels(y_true, values.shape[0], values.shape[1])
     y = to_numpy(y).astype(np.intp, copy=False)

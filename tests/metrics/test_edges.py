@@ -200,7 +200,7 @@ BAD = {
     "cube": ([0, 1], np.full((2, 2, 2), 0.5), "shape"),
     "objects": ([0], np.array([[None, 0.5]], dtype=object), "dtype object"),
     "text": (["a"], [[0.5, 0.5]], "expected 2 different y_true, one per class"),
-    "complex": ([0], np.array([[0.5 + 0j, 0.5]]), "expected real numbers in y_prob"),
+    "complex": ([0], np.array([[0.5 + 0j, 0.5]]), "expected numbers in y_prob"),
 }
 
 

@@ -94,7 +94,12 @@ def from_json(text: str) -> CalibrationStats:
     for name in TABLES:
         _expect_keys(state[name], set(PARTS), name)
     _expect_keys(state["sums"], set(SUMS), "sums", optional=set(SUMS) - _ALWAYS)
-    stats = _empty({name: state[name] for name in SETTINGS}, state["classes"]["counts"])
+    try:
+        if state["n_classes"] * state["bins"] > len(text):  # before memory is taken for them
+            raise ValueError(f"{state['n_classes']} classes with {state['bins']} bins")
+        stats = CalibrationStats(**{name: state[name] for name in SETTINGS})
+    except (TypeError, ValueError, OverflowError) as error:
+        raise FileFormatError(f"expected valid settings, got: {error}") from error
     stats.n = state["n"]
     if type(stats.n) is not int or stats.n < 0:
         raise FileFormatError(f"expected n as a whole number >= 0, got {stats.n!r}")
@@ -107,19 +112,6 @@ def from_json(text: str) -> CalibrationStats:
         setattr(stats, name, Bins(b.edges, *parts))
     _check_consistent(stats)
     return stats
-
-
-def _empty(settings: dict[str, Any], rows: Any) -> CalibrationStats:
-    """Statistics of no samples, once the rows (K, M) show that tables have the declared size."""
-    declared = 2 if settings["kind"] == "binary" else settings["n_classes"], settings["bins"]
-    try:
-        found = len(rows), len(rows[0])
-        if declared == found:
-            return CalibrationStats(**settings)
-        problem = f"{declared} as the shape of bins that are {found}"
-    except (TypeError, ValueError, OverflowError, LookupError) as error:
-        problem = str(error)
-    raise FileFormatError(f"expected valid settings, got: {problem}")
 
 
 def _from_version_1(state: dict[str, Any]) -> dict[str, Any]:

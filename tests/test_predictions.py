@@ -122,7 +122,7 @@ def test_split_needs_rows_on_both_sides(fraction):
         ({"logits": [[0.0, np.nan]]}, "row 0, column 1"),
         ({"logits": [[0.0, 1.0], [np.inf, 0.0]]}, "row 1, column 0"),
         ({"logits": np.zeros((0, 3))}, r"N >= 1"),
-        ({"logits": [["a", "b"]]}, "expected real numbers"),
+        ({"logits": [["a", "b"]]}, "expected numbers"),
         ({"logits": LOGITS, "class_names": ("a",)}, "3 class names, got 1"),
         ({"logits": LOGITS, "class_names": ("b", "a", "a")}, "distinct class names, got 'a' twice"),
         ({"probs": [[0.5, 0.6]]}, "sum to 1, got 1.1 at row 0"),

@@ -12,9 +12,10 @@ from typer.testing import CliRunner
 
 from focalcal import metrics
 from focalcal.bins import bin_samples, equal_width_edges
-from focalcal.cli import app, terminal
+from focalcal.cli import app
 from focalcal.cli.evaluate import reliability_sketch, verdict
 from focalcal.metrics import METRICS
+from focalcal.metrics.declare import p_text
 
 runner = CliRunner()
 
@@ -105,8 +106,8 @@ def test_golden_file(shared_data):
 
 
 def test_p_values_are_not_more_exact_than_they_are():
-    assert terminal.p_text(1 / 1001) == "p < .001"
-    assert terminal.p_text(0.0312) == "p = .031"
+    assert p_text(1 / 1001) == "p < .001"
+    assert p_text(0.0312) == "p = .031"
 
 
 def test_errors_that_cancel_are_not_called_over_confidence():

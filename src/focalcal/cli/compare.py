@@ -73,9 +73,10 @@ def _matched(a: Predictions, b: Predictions) -> tuple[Predictions, Predictions]:
 def _verdict(found: Comparison) -> str:
     """Which model has the better headline metric, or that they cannot be told apart."""
     from focalcal.metrics import METRICS
+    from focalcal.metrics.declare import p_text
 
     m, d = METRICS[HEADLINE], found[HEADLINE]
-    p = "" if math.isnan(d.p_value) else f", {terminal.p_text(d.p_value)}"
+    p = "" if math.isnan(d.p_value) else f", {p_text(d.p_value)}"
     best = f"The {d.better} is better" if d.better else "The two cannot be told apart"
     infinite = math.isinf(d.first), math.isinf(d.second)
     if any(infinite):
@@ -86,6 +87,7 @@ def _verdict(found: Comparison) -> str:
 
 def _rows(found: Comparison) -> Iterator[tuple[str, ...]]:
     from focalcal.cli.evaluate import shown
+    from focalcal.metrics.declare import p_cell
 
     for m, d in shown(found.metrics):
         half = (d.difference.high - d.difference.low) / 2
@@ -94,4 +96,4 @@ def _rows(found: Comparison) -> Iterator[tuple[str, ...]]:
             change += f" ± {m.number(half)}"
         better = (d.better or "differ") if d.p_value <= 1 - found.level else "–"
         values = m.number(d.first), m.number(d.second)
-        yield m.heading, *values, change, terminal.p_cell(d.p_value), better
+        yield m.heading, *values, change, p_cell(d.p_value), better

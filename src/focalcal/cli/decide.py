@@ -33,7 +33,11 @@ def decide(
     save: Annotated[bool, "Save the threshold with the calibrator."] = False,
     floor: options.Floor = None,
 ) -> terminal.Result:
-    """Choose a confidence threshold for a goal, or decide by costs."""
+    """Choose a confidence threshold for a goal, or decide by costs.
+
+    The model decides alone where its confidence reaches the threshold; all other samples are left
+    to a person.
+    """
     from focalcal import calibrators, decisions
 
     goals = {

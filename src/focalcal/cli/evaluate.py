@@ -95,6 +95,7 @@ def _in_parts(source: Any, engine: Any, bins: int, by: Any, title: str) -> termi
 def _of_slices(result: SlicedEvaluation, title: str) -> terminal.Result:
     """The worst slice first, then a line per slice."""
     from focalcal.metrics import METRICS
+    from focalcal.metrics.declare import p_cell
 
     # As many as 80 columns hold, in the order of their declaration; JSON has them all.
     metrics = [m for m in METRICS.values() if m.show == "report"][:2]
@@ -102,7 +103,7 @@ def _of_slices(result: SlicedEvaluation, title: str) -> terminal.Result:
     for s in sorted(result.slices, key=lambda s: (not s.enough, s.expected_ece - s.ece)):
         cells = [m.text(s.metrics[m.name].value) if s.enough else "–" for m in metrics]
         ece = (f"{100 * s.ece:.2f}", f"{100 * s.expected_ece:.2f}") if s.enough else ("too few", "")
-        rows.append((s.name, f"{s.n:,}", *cells, *ece, terminal.p_cell(s.p_value)))
+        rows.append((s.name, f"{s.n:,}", *cells, *ece, p_cell(s.p_value)))
     header = ("slice", "n", *(m.title for m in metrics), "ECE, %", "chance, %", "p")
     parts = [
         terminal.Text(result.verdict, "bold"),
@@ -147,24 +148,25 @@ def _parts(result: Evaluation, title: str) -> Iterator[Any]:
 
 def verdict(result: Evaluation) -> str:
     """One sentence: over- or under-confident, by how much, and whether chance explains it."""
-    from focalcal.metrics.declare import percent
+    from focalcal.metrics.declare import p_text, percent
 
     test, found = result.test, result.direction
     if test.p_value < 0.05:
         found = f"Not calibrated: {found[0].lower()}{found[1:]}"
     return (
         f"{found}; ECE {percent(test.ece)}, by chance alone about {percent(test.expected_ece)}, "
-        f"{terminal.p_text(test.p_value)}."
+        f"{p_text(test.p_value)}."
     )
 
 
 def _labels_table(result: Evaluation) -> Table:
     """A row per label of a multi-label task."""
     from focalcal.metrics import METRICS
+    from focalcal.metrics.declare import p_cell
 
     columns = [METRICS[name] for name in ("accuracy", "nll", "ece", "confidence_gap")]
     rows = [
-        (name, *(m.number(part[m.name].value) for m in columns), terminal.p_cell(part.test.p_value))
+        (name, *(m.number(part[m.name].value) for m in columns), p_cell(part.test.p_value))
         for name, part in result.labels.items()
     ]
     return terminal.table(("label", *(m.heading for m in columns), "p"), rows)

@@ -39,7 +39,7 @@ def monitor(
     state: Annotated[Path | None, "File to save the state in, for later runs."] = None,
     output: Annotated[Path | None, "Page to write (.html).", "--output", "-o"] = None,
     level: Annotated[float | None, "1 − probability of any false alarm; default: 0.95."] = None,
-    tolerance: Annotated[float | None, "Allowed |accuracy − confidence|; default: 0."] = None,
+    tolerance: Annotated[float | None, "Allowed gap of accuracy to confidence; default: 0."] = None,
     calibrator: options.ApplyFirst = None,
     floor: options.Floor = None,
 ) -> terminal.Result:
@@ -169,6 +169,7 @@ def _parts(running: Monitor, output: Path | None) -> Iterator[Any]:
 
 
 def _table(running: Monitor) -> Table:
+    from focalcal.metrics.declare import p_cell
     from focalcal.metrics.monitoring import TESTS
 
     rows = []
@@ -177,7 +178,7 @@ def _table(running: Monitor) -> Table:
         accuracy = "–" if r.accuracy is None else f"{100 * r.accuracy.value:.1f}"
         expected = f"{100 * e.value:.1f} ± {100 * (e.high - e.low) / 2:.1f}"
         p_values = [r.p_values[test] for test in TESTS]
-        tests = ["! " * (p <= running.threshold) + terminal.p_cell(p) for p in p_values]
+        tests = ["! " * (p <= running.threshold) + p_cell(p) for p in p_values]
         rows.append((r.name, f"{r.n:,}", accuracy, expected, *tests))
     n = len(running.results)
     title = f"the last {SHOWN} of {n} batches" if n > SHOWN else None

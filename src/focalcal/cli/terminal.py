@@ -6,7 +6,6 @@ import contextlib
 import contextvars
 import dataclasses
 import json
-import math
 import sys
 import threading
 import time
@@ -111,16 +110,6 @@ def table(
 def count(n: int, one: str, several: str = "") -> str:
     """A number of things, as in "1 file" or "1,000 files"."""
     return f"{n:,} {one if n == 1 else several or one + 's'}"
-
-
-def p_text(p: float) -> str:
-    """A p-value for people: "p = .031", or "p < .001" where fewer digits are known."""
-    return "p < .001" if p < 0.001 else f"p = {p:.3f}".replace("0.", ".")
-
-
-def p_cell(p: float) -> str:
-    """A p-value under the heading "p"; empty where there is none."""
-    return "" if math.isnan(p) else p_text(p).removeprefix("p ").removeprefix("= ")
 
 
 @contextlib.contextmanager

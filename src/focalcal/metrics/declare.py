@@ -83,6 +83,16 @@ def percent(x: float, digits: int = 2) -> str:
     return "–" if math.isnan(x) else f"{100 * x:.{digits}f} %"
 
 
+def p_text(p: float) -> str:
+    """A p-value as people read it: "p = .031", or "p < .001" where fewer digits are known."""
+    return "p < .001" if p < 0.001 else f"p = {p:.3f}".replace("0.", ".")
+
+
+def p_cell(p: float) -> str:
+    """A p-value under the heading "p"; empty where there is none."""
+    return "" if math.isnan(p) else p_text(p).removeprefix("p ").removeprefix("= ")
+
+
 METRICS: dict[str, Metric] = {}
 """Every declared metric, in the order of declaration."""
 

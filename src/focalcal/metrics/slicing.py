@@ -14,7 +14,7 @@ from focalcal._checks import check_level, check_whole
 from focalcal.bins import bin_index, mean_gap, ratio_or_zero
 from focalcal.columns import read
 from focalcal.errors import InputError
-from focalcal.metrics.declare import percent
+from focalcal.metrics.declare import p_text, percent
 from focalcal.metrics.resampling import check_resamples, consistency_values, p_value
 from focalcal.metrics.sample import EVERYTHING, Sample, numbers_of, slices
 from focalcal.metrics.streaming import Streamed
@@ -84,7 +84,7 @@ class SlicedEvaluation:
             return f"No slice of {self.tested} is shown to be miscalibrated."
         return (
             f"Worst slice: {worst.name}, ECE {percent(worst.ece)} (chance alone "
-            f"{percent(worst.expected_ece)}), p = {worst.p_value:.2g}, {worst.n:,} samples."
+            f"{percent(worst.expected_ece)}), {p_text(worst.p_value)}, {worst.n:,} samples."
         )
 
     @property

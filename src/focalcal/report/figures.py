@@ -12,12 +12,12 @@ import numpy as np
 
 from focalcal.bins import Bins
 from focalcal.metrics import SlicedEvaluation
+from focalcal.metrics.declare import p_cell, percent
 from focalcal.metrics.proportion import share_interval
 from focalcal.report import figure as draw
 from focalcal.report import sentences
 from focalcal.report.data import Landscape, ModelReport, View
 from focalcal.report.figure import Figure
-from focalcal.report.sentences import percent
 
 SHOWN_CLASSES = 30
 PICKABLE_CLASSES = 100
@@ -292,7 +292,7 @@ def slices(result: SlicedEvaluation) -> Figure:
             ("samples", [f"{s.n:,}" for s in result.slices]),
             ("ECE", [percent(s.ece) if s.enough else "too few" for s in result.slices]),
             ("chance alone", [percent(s.expected_ece) for s in result.slices]),
-            ("corrected p", [f"{s.p_value:.2g}" if s.enough else "" for s in result.slices]),
+            ("corrected p", [p_cell(s.p_value) if s.enough else "" for s in result.slices]),
         ),
     )
 

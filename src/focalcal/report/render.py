@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from focalcal.metrics import METRICS, Estimate, Metric
+from focalcal.metrics.declare import p_text, percent
 from focalcal.report import figures as F
 from focalcal.report import page, sentences
 from focalcal.report.data import MethodResult, ModelDifference, ModelReport, ReportData
 from focalcal.report.figure import Figure
-from focalcal.report.sentences import percent
 
 SECTIONS = {
     "methods": "Calibrators",
@@ -148,7 +148,7 @@ def difference_rows(d: ModelDifference) -> list[tuple[str, ...]]:
         word = "cannot be told apart"
         if found.p_value <= 1 - d.comparison.level:
             winner = {"first": d.first, "second": d.second}.get(found.better, "differ")
-            word = f"{winner} (p = {found.p_value:.2g})"
+            word = f"{winner} ({p_text(found.p_value)})"
         values = map(m.number, (found.first, found.second, e.value))
         out.append((m.heading, *values, interval(m, e) or "–", word))
     return out

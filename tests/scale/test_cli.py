@@ -126,3 +126,14 @@ def test_apply_needs_no_labels_in_parts_either(memory, tmp_path):
     assert memory.equals(parts)
     with pytest.raises(FileFormatError, match="label at row 0 is missing"):
         Source.open(tmp_path / "p.parquet")
+
+
+def test_a_folder_of_parquet_files_is_read_whole_where_parts_are_not(memory, tmp_path):
+    z, y = memory
+    folder = tmp_path / "parts"
+    folder.mkdir()
+    Predictions(logits=z, labels=y).save(tmp_path / "whole.npz")
+    for name, rows in (("a", slice(0, 5000)), ("b", slice(5000, None))):
+        Predictions(logits=z[rows], labels=y[rows]).save(folder / f"{name}.parquet")
+    goal = ("--review-budget", "0.5", "--json")
+    assert run("decide", folder, *goal) == run("decide", tmp_path / "whole.npz", *goal)

@@ -192,6 +192,7 @@ def test_module_shows_its_settings_and_passes_them_on() -> None:
         ({"weight": torch.zeros(50, 7)}, r"expected x \(\.\.\., 7\)"),
         ({"weight": torch.zeros(0)}, "whole weight"),
         ({"weight": torch.zeros(50, 8, dtype=torch.float16)}, "one floating-point dtype"),
+        ({"x": torch.zeros(300, 8, dtype=torch.float64)}, "one floating-point dtype"),
         ({"target": torch.zeros(2, dtype=torch.long)}, "labels of shape"),
         ({"target": torch.full((300,), 50)}, "expected labels in 0..49"),
         ({"target": torch.zeros(300)}, "integer labels only"),

@@ -324,12 +324,13 @@ def _check_layer(
             f"expected x (..., {weight.shape[1]}) for a weight of shape {tuple(weight.shape)}, "
             f"got {tuple(x.shape)}"
         )
-    if not x.is_floating_point() or weight.dtype not in (x.dtype, torch.float32):
+    if not x.is_floating_point() or weight.dtype not in (x.dtype, compute_dtype(x)):
         raise InputError(
-            "expected x and weight of one floating-point dtype, or a float32 weight, got "
-            f"{x.dtype} and {weight.dtype}"
+            "expected x and weight of one floating-point dtype, or a float32 weight beside half "
+            f"precision, got {x.dtype} and {weight.dtype}"
         )
     if bias is not None and bias.shape != weight.shape[:1]:
         raise InputError(f"expected bias ({len(weight)},), got {tuple(bias.shape)}")
-    if accumulate not in (None, weight.dtype, torch.float32):
-        raise InputError(f"expected accumulate float32 or {weight.dtype}, got {accumulate}")
+    wide = compute_dtype(weight)
+    if accumulate not in (None, weight.dtype, wide):
+        raise InputError(f"expected accumulate {wide} or {weight.dtype}, got {accumulate}")

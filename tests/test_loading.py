@@ -680,3 +680,22 @@ def test_carried_texts_are_numbers_only_where_nothing_is_lost(tmp_path, ending, 
     Predictions(probs=[0.1, 0.2, 0.3], labels=[0, 1, 0], extra={"code": np.array(texts)}).save(path)
     found = Predictions.load(path).column("code")
     assert [(x, type(x)) for x in found.tolist()] == [(x, type(x)) for x in expected]
+
+
+def test_numbers_beside_columns_in_another_order_are_said_to_be_of_that_order():
+    given = pd.DataFrame({"prob_a": [0.4, 0.1], "prob_b": [0.6, 0.9], "y": [0, 1]})
+    with pytest.warns(InputWarning, match="in the order b, a; the label 0 is taken to be b"):
+        p = Predictions.from_frame(given, classes=["b", "a"])
+    assert p.labels.tolist() == [0, 1]
+    assert Predictions.from_frame(given, classes=["a", "b"]).labels.tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("kind", ["string", "boolean", "Int64"])
+def test_missing_labels_of_pandas_own_types(kind):
+    label = {"string": ["a", None], "boolean": [True, None], "Int64": [1, None]}[kind]
+    given = pd.DataFrame({"prob_a": [0.4, 0.1], "prob_b": [0.6, 0.9]})
+    given["label"] = pd.array(label, dtype=kind)
+    with pytest.raises(FileFormatError, match="label at row 1 is missing"):
+        Predictions.from_frame(given)
+    with pytest.warns(InputWarning, match="labels are not used"):
+        assert Predictions.from_frame(given, labels_required=False).labels is None

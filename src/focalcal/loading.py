@@ -89,8 +89,11 @@ def from_frame(frame: Any, keys: Keys) -> Predictions:
         if names is not None:
             categories[name] = list(names)
         values = column.to_numpy()
-        is_array = values.dtype.kind in "biufM" and values.ndim == 1
-        table |= {name: values} if is_array else table_of([{name: x} for x in column.to_list()])
+        if values.dtype.kind in "biufM" and values.ndim == 1:
+            table[name] = values
+        else:  # pandas' NA has no truth value
+            given = [None if type(x).__name__ == "NAType" else x for x in column.to_list()]
+            table |= table_of([{name: x} for x in given])
     return from_table(table, {"categories": categories}, keys, where).predictions
 
 
@@ -163,6 +166,8 @@ def _with_labels(
     if labels is not None and labels.ndim == 1:
         of = f"{where}: column {found.labels[0]!r}"
         labels = classes.class_labels(labels, names, classes.labels_by_name(metadata), of)
+        if order is not None and labels.dtype != object:
+            classes.warn_of_order(names, of)
     elif labels is not None:
         task, labels = _task_of(task, classes.whole(labels))
     if task == "multilabel" and values.ndim == 1:  # one label, read from one column

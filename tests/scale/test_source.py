@@ -5,7 +5,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from focalcal.errors import FileFormatError, InputError
+from focalcal.errors import FileFormatError, InputError, InputWarning
 from focalcal.predictions import Predictions
 from focalcal.scale import Source
 from focalcal.scale.source import find_files
@@ -179,6 +179,7 @@ def _same_as_in_memory(path, **options):
     return batch
 
 
+@pytest.mark.filterwarnings("ignore:.*the columns of the classes were put in the order")
 @pytest.mark.parametrize(
     ("key", "classes", "order"),
     [
@@ -209,6 +210,7 @@ def test_labels_that_are_lists(tmp_path, rng):
         Source.open(path)
 
 
+@pytest.mark.filterwarnings("ignore:.*the columns of the classes were put in the order")
 def test_more_class_names_than_columns(tmp_path):
     def stored(values):
         table = pa.table({"logits": list(values), "labels": [0, 1]})
@@ -225,3 +227,10 @@ def test_more_class_names_than_columns(tmp_path):
     stored(np.ones((2, 1)))
     with pytest.raises(FileFormatError, match="expected the column of class 'c', got that of 'b'"):
         Predictions.load(tmp_path / "list.parquet", classes=("a", "c", "b"))
+
+
+def test_numbers_beside_columns_in_another_order_are_said_to_be_of_that_order(tmp_path):
+    path = _one(tmp_path / "p.parquet", prob_a=[0.4, 0.1], prob_b=[0.6, 0.9], y=[0, 1])
+    with pytest.warns(InputWarning, match="in the order b, a; the label 0 is taken to be b"):
+        source = Source.open(path, classes=("b", "a"))
+    assert next(source.partitions[0].batches()).labels.tolist() == [0, 1]

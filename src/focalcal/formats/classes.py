@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from focalcal._labels import BOOLEANS
-from focalcal.errors import FileFormatError
+from focalcal.errors import FileFormatError, InputWarning
 from focalcal.formats.roles import Keys, Roles, listed
 
 MISSING = {"", "nan", "na", "n/a", "#n/a", "<na>", "null"}
@@ -110,6 +111,16 @@ def class_labels(
     if named:
         return np.array([named.get(x, f"{x:g}") for x in values.tolist()], dtype=object)
     return whole(values)
+
+
+def warn_of_order(names: Sequence[str], where: str) -> None:
+    """Say what numbers as labels mean beside columns that were put in another order."""
+    warnings.warn(
+        f"{where}: the columns of the classes were put in the order {listed(names)}; "
+        f"the label 0 is taken to be {names[0]}",
+        InputWarning,
+        stacklevel=5,
+    )
 
 
 def truths(labels: np.ndarray) -> np.ndarray:

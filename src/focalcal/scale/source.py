@@ -215,6 +215,8 @@ def _columns(path: str, schema: Any, keys: Keys) -> tuple[Roles, dict[str, Any]]
             raise FileFormatError(f"{path}: expected the classes in the order {', '.join(names)}")
         if len(order) == len(values):
             values = tuple(values[i] for i in order)
+            if found.labels and not is_text(schema.field(found.labels[0]).type):
+                classes.warn_of_order(names, path)
     if found.labels and names is None and is_text(schema.field(found.labels[0]).type):
         raise FileFormatError(
             f"{path}: expected class names for the texts in {found.labels[0]!r}; "

@@ -699,3 +699,24 @@ def test_missing_labels_of_pandas_own_types(kind):
         Predictions.from_frame(given)
     with pytest.warns(InputWarning, match="labels are not used"):
         assert Predictions.from_frame(given, labels_required=False).labels is None
+
+
+@pytest.mark.parametrize("order", [["pos", "neg"], ["neg", "pos"], ["pos"], ["neg"]])
+@pytest.mark.parametrize("classes", [None, ("neg", "pos")])
+def test_numbers_of_a_class_label_mean_its_names(tmp_path, order, classes):
+    """Whatever the order of the columns, which then are called by the names of the ClassLabel."""
+    if classes and order == ["neg"]:
+        return  # a single column is that of the second class
+    probs = {"pos": [0.9, 0.2], "neg": [0.1, 0.8]}
+    table = pa.table({f"prob_{name}": probs[name] for name in order} | {"label": [1, 0]})
+    with pa.ipc.new_stream(tmp_path / "data.arrow", table.schema) as writer:
+        writer.write_table(table)
+    feature = {"names": ["neg", "pos"], "_type": "ClassLabel"}
+    (tmp_path / "dataset_info.json").write_text(json.dumps({"features": {"label": feature}}))
+    found = loading.load(tmp_path, Keys(classes=classes))
+    p = found.predictions
+    assert [p.class_names[i] for i in p.labels] == ["pos", "neg"]
+    assert p.probabilities()[:, p.class_names.index("pos")].tolist() == pytest.approx([0.9, 0.2])
+    found.save_calibrated(tmp_path / "c.parquet", p.probabilities(), {})
+    again = Predictions.load(tmp_path / "c.parquet")
+    assert again.labels.tolist() == p.labels.tolist()

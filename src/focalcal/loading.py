@@ -16,7 +16,7 @@ from focalcal.errors import FileFormatError, InputError, InputWarning
 from focalcal.formats import Table, classes, columns, read_table, roles, write_table
 from focalcal.formats.binary import load_npy
 from focalcal.formats.roles import Keys, Roles
-from focalcal.formats.text import table_of
+from focalcal.formats.text import objects, table_of
 from focalcal.predictions import Predictions, like_given
 
 
@@ -93,7 +93,8 @@ def from_frame(frame: Any, keys: Keys) -> Predictions:
             table[name] = values
         else:  # pandas' NA has no truth value
             given = [None if type(x).__name__ == "NAType" else x for x in column.to_list()]
-            table |= table_of([{name: x} for x in given])
+            inner = any(isinstance(x, dict) for x in given)
+            table |= table_of([{name: x} for x in given]) if inner else {name: objects(given)}
     return from_table(table, {"categories": categories}, keys, where).predictions
 
 
@@ -101,6 +102,8 @@ def from_table(table: Table, metadata: dict[str, Any], keys: Keys, where: str) -
     """Choose the columns of a table and check their values."""
     table, metadata = _without_class_names(dict(table), dict(metadata))
     found = roles.find(list(table), keys, where)
+    if metadata.get("are_codes") and len(found.labels) == 1:
+        table |= _names_of_codes(table, metadata["categories"], found, keys, where)
     return read(matrix(table, found.values, where), table, metadata, found, keys, where)
 
 
@@ -187,6 +190,18 @@ def _without_class_names(table: Table, metadata: dict[str, Any]) -> tuple[Table,
             if "class_names" not in metadata:  # labels beside such an array may be values of it
                 metadata |= {"class_names": [str(text) for text in texts], "labels": "either"}
     return table, metadata
+
+
+def _names_of_codes(
+    table: Table, categories: dict[str, list[str]], found: Roles, keys: Keys, where: str
+) -> Table:
+    """The labels as texts, if they are numbers of categories in another order than the columns."""
+    label, given = found.labels[0], [keys.classes, found.class_names]
+    names, orders = categories.get(label, []), [list(order) for order in given if order]
+    if all(order == names or not set(order) <= set(names) for order in orders):
+        return {}
+    codes = columns.numbers(table[label], f"{where}: column {label!r}").tolist()
+    return {label: objects([names[i] if 0 <= i < len(names) else None for i in codes])}
 
 
 def _meaning(labels: np.ndarray | None, names: Sequence[str]) -> str:

@@ -95,7 +95,8 @@ def read_dataset(path: Path) -> tuple[Table, dict[str, Any]]:
         for name, feature in (info.get("features") or {}).items()
         if isinstance(feature, dict) and feature.get("_type") == "ClassLabel"
     }
-    return {name: whole[name] for name in whole.column_names}, {"categories": classes}
+    metadata = {"categories": classes, "are_codes": True}
+    return {name: whole[name] for name in whole.column_names}, metadata
 
 
 def _object(path: Path) -> dict[str, Any]:

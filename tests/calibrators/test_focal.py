@@ -11,6 +11,7 @@ from focalcal.calibrators import (
     FocalCalibration,
     FocalTemperatureScaling,
     TemperatureScaling,
+    focal,
     make,
 )
 from focalcal.calibrators.base import FitData
@@ -353,6 +354,17 @@ def test_gradient_search_finds_the_basin_near_minus_092(seed):
     y = np.where(rng.random(200) < 0.25, rng.integers(0, 3, 200), y)
     grid = [nll(6 * z, y, g, t) for g in (-0.949, -0.94, -0.92) for t in np.geomspace(3, 20, 80)]
     assert FocalTemperatureScaling().fit(6 * z, y).diagnostics_.after <= min(grid) + 1e-9
+
+
+@pytest.mark.parametrize("seed", [7, 16, 33])
+def test_optima_of_some_samples_are_compared_on_all(seed, monkeypatch):
+    """The NLL has several low points in (γ, T); here another one is lowest for a third of rows."""
+    rng = np.random.default_rng(seed)
+    z = 2 * rng.normal(size=(3000, 3))
+    y = np.argmax(0.5 * z + rng.gumbel(size=z.shape), axis=1)
+    whole = FocalTemperatureScaling().fit(z, y).diagnostics_.after
+    monkeypatch.setattr(focal, "_START_ELEMENTS", 3000)
+    assert FocalTemperatureScaling().fit(z, y).diagnostics_.after == pytest.approx(whole, abs=1e-9)
 
 
 def definition(z, y, gamma, t):

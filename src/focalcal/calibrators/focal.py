@@ -33,7 +33,7 @@ START_TEMPERATURES = np.geomspace(0.25, 6, 200)
 """The grid from which Newton starts, T relative to the best one without Ψ: the NLL has a long
 curved valley in (γ, T) with several low points."""
 _START_ROWS = 2**13  # of the grid
-_START_ELEMENTS = 2**20  # logits of the first Newton; the best continues on all
+_START_ELEMENTS = 2**20  # logits of the first Newton; its optima continue on all
 _MAX_STEPS = 50
 _NEAR = 1e-4  # distance of the points behind the Hessian; its relative error is of this size
 _SMALL = 1e-13  # Newton stops where a further step would lower the NLL by less
@@ -196,8 +196,22 @@ def gradient_search(data: FitData, plain: Optimum, gamma_range: tuple[float, flo
         total = partial(focal_sums, data.logits, data.labels, data.weights)
     sums = partial(focal_sums, few.logits, few.labels, few.weights)
     starts = _low_points(_thinned(few, few.n // _START_ROWS), plain.beta, gamma_range)
-    best = min((polish(sums, x, gamma_range) for x in starts), key=lambda found: found.loss)
-    return best if total is None else polish(total, best, gamma_range)
+    found = [polish(sums, x, gamma_range) for x in starts]
+    if total is not None:  # the best of some samples may be the second best of all
+        found = [polish(total, x, gamma_range) for x in _distinct(found)]
+    return min(found, key=lambda x: x.loss)
+
+
+def _distinct(found: list[Optimum]) -> list[Optimum]:
+    """One of each group of optima that differ little."""
+    kept: list[Optimum] = []
+    for x in found:
+        if all(
+            abs(math.log((1 + x.gamma) / (1 + y.gamma))) + abs(math.log(x.beta / y.beta)) > 0.01
+            for y in kept
+        ):
+            kept.append(x)
+    return kept
 
 
 def _thinned(data: FitData, step: int) -> FitData:

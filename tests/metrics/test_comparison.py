@@ -123,6 +123,14 @@ def test_too_many_probabilities_leave_class_wise_metrics_without_interval(rng, m
     assert math.isfinite(found.difference.value)
 
 
+def test_one_sample_proves_nothing():
+    """All its resamples are the same, so the difference seemed certain."""
+    found = compare([1], [0.2], [0.3], resamples=200)["nll"]
+    assert math.isnan(found.p_value)
+    assert math.isnan(found.difference.low)
+    assert found.better == ""
+
+
 def test_errors_say_what_is_wrong(rng):
     y, a, b = draw(rng, 20)
     with pytest.raises(InputError, match="level between"):

@@ -26,8 +26,8 @@ MOST = 5_000_000
 class Difference:
     """A metric of two models: both values, second − first with its interval, and a p-value.
 
-    Interval and p-value are NaN where the metric is undefined, or class-wise on too many
-    probabilities. `better` is "first", "second", or "" if the difference is not significant.
+    Interval and p-value are NaN where the metric is undefined, class-wise on too many
+    probabilities, or of one sample. `better` is "first", "second", or "" if the difference is not significant.
     """
 
     first: float
@@ -127,7 +127,7 @@ def _tested(
 ) -> tuple[Estimate, float]:
     """The symmetric interval and the p-value of a difference."""
     draws = np.empty(0) if draws is None else draws[np.isfinite(draws)]
-    if not math.isfinite(value) or len(draws) < 2:
+    if not math.isfinite(value) or len(draws) < 2 or n < 2:  # one sample has no spread
         return Estimate(value, math.nan, math.nan, n), math.nan
     if jackknife:
         from scipy.special import stdtr, stdtrit

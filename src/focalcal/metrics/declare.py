@@ -62,11 +62,10 @@ class Metric:
         """A value as text: "12.34 %", "0.1234", "∞", or "–" where it is undefined."""
         if math.isinf(value):
             return "∞"
+        digits = (2 if self.unit == "%" else 4) if self.digits is None else self.digits
         if self.unit == "%":
-            return percent(value, 2 if self.digits is None else self.digits)
-        return (
-            "–" if math.isnan(value) else f"{value:.{4 if self.digits is None else self.digits}f}"
-        )
+            return percent(value, digits)
+        return "–" if math.isnan(value) else f"{value:.{digits}f}"
 
     @property
     def heading(self) -> str:

@@ -13,15 +13,14 @@ import scipy.special
 from focalcal.calibrators import AutoCalibrator, TemperatureScaling, load
 from focalcal.calibrators.auto import (
     PRIOR_SAMPLES,
+    WORTH,
     HeldOut,
     average_weights,
     best_temperature,
     default_candidates,
     gains,
     mean_and_error,
-    mixture_losses,
     mixture_weights,
-    says_zero,
 )
 from focalcal.errors import FileFormatError, FitWarning, InputError
 
@@ -86,13 +85,16 @@ def test_weights_minimise_the_loss_of_the_average(rng):
     losses = rng.gamma(2.0, size=(3, 500)) + np.array([[0.0], [0.2], [2.0]])
     sizes = rng.random(500)
 
+    def loss(shares):
+        return float(sizes @ -np.log(shares @ np.exp(-losses)))
+
     def value(free):
         shares = np.exp(np.append(free, 0.0))
-        return float(sizes @ mixture_losses(losses, shares / shares.sum()))
+        return loss(shares / shares.sum())
 
     found = scipy.optimize.minimize(value, np.zeros(2))
     shares = mixture_weights(losses, sizes)
-    assert sizes @ mixture_losses(losses, shares) < found.fun + PRIOR_SAMPLES
+    assert loss(shares) < found.fun + PRIOR_SAMPLES
     assert average_weights(losses + np.array([[0.0], [0.0], [5.0]]), sizes)[2] == 0
 
 
@@ -113,57 +115,65 @@ def test_temperature_minimises_the_loss_of_the_average(rng):
     assert best_temperature(held, shares) == pytest.approx(found ** (200 / 201), rel=1e-4)
 
 
-def test_one_zero_is_enough_to_be_unsafe():
-    with np.errstate(divide="ignore"):
-        assert says_zero(np.log([[0.5, 0.5], [0.3, 0.7], [0.0, 1.0]]))
-
-
-def test_where_zeros_did_no_harm_the_identity_keeps_most_of_the_weight(rng):
-    p = rng.dirichlet([1.0, 1.0, 1.0], size=2000)
-    p[:40] = [0.3, 0.7, 0.0]
-    y = np.array([rng.choice(3, p=row) for row in p])
-    with np.errstate(divide="ignore"):
-        auto = AutoCalibrator().fit(np.log(p), y)
-    assert auto.method_ == "identity"
-    assert auto.weights_[0] >= 0.9
-    assert len(auto.parts_) > 1
-
-
-@pytest.mark.parametrize("raised_to", [0.0, 1e-12])
-def test_the_identity_is_not_kept_where_it_says_zero(raised_to):
-    # Zeros that never were a label: the identity looks best, and is not safe.
+def zeros_that_never_were_a_label():
     p = np.tile([0.0, 1.0, 0.0], (150, 1))
     p[:75] = [0.1, 0.8, 0.1]
     y = np.ones(150, dtype=int)
     y[:8], y[8:15] = 0, 2
     with np.errstate(divide="ignore"):
-        logits = np.log(np.maximum(p, raised_to))
-    assert says_zero(logits)
+        return np.log(p), y
+
+
+def test_no_loss_is_infinite_where_the_identity_says_zero():
+    logits, y = zeros_that_never_were_a_label()
     auto = AutoCalibrator(("identity", "focal-structured")).fit(logits, y)
-    assert (auto.predict_proba(logits[-1:]) > 1e-5).all()
+    assert auto.method_ == "identity"
+    p = auto.predict_proba(logits)
+    assert (p > 0).all()
+    np.testing.assert_allclose(p, np.exp(logits), atol=2e-9)
 
 
-def test_small_probabilities_that_differ_are_not_zeros(rng):
-    assert not says_zero(10 * rng.normal(size=(100, 5)))
-    assert not says_zero(np.log(np.tile([0.999, 0.001], (100, 1))))
+def test_few_samples_do_not_prove_that_zeros_are_safe():
+    logits, y = zeros_that_never_were_a_label()
+    auto = AutoCalibrator().fit(logits[::3], y[::3])
+    assert auto.weights_[0] < 0.5
+    assert (auto.predict_proba(logits) > 1e-5).all()
 
 
-def test_the_first_candidate_stays_where_the_gain_is_chance(rng):
-    noise = 0.1 * rng.normal(size=1000)
-    noise -= noise.mean()
-    base, error = 5 + np.zeros(1000), noise.std() / np.sqrt(1000)
-    for errors, better in ((2.8, False), (3.2, True)):
-        losses = np.stack([base, base - noise - errors * error])
-        assert gains(losses, np.array([0.0, 1.0]), np.ones(1000)) is better
+def held_log_odds(first, second, labels):
+    """Two candidates' log-probabilities from the log-odds of class 1; all weight on the second."""
+    log_p = [-np.logaddexp(0, np.outer(z, [1, -1])) for z in (first, second)]
+    return HeldOut(labels, np.ones(len(labels)), log_p), np.array([0.0, 1.0])
 
 
-def test_the_first_candidate_does_not_stay_where_it_may_cost_a_lot(rng):
-    noise = rng.normal(size=100)
-    noise -= noise.mean()
-    noise *= 0.03 * 10 / noise.std()  # three standard errors are 0.09
-    for most, taken in ((0.099, False), (0.101, True)):
-        losses = np.stack([5 + np.zeros(100), 5 - noise - (most - 0.09)])
-        assert gains(losses, np.array([0.0, 1.0]), np.ones(100)) is taken
+@pytest.mark.parametrize(("least", "taken"), [(1e-4, False), (1e-6, True), (0.0, True)])
+def test_the_expected_gain_counts_labels_that_did_not_occur(least, taken):
+    # The second candidate gives class 1 a chance of 1 %; 300 labels of class 0 contradict it.
+    with np.errstate(divide="ignore"):
+        log_p = [np.log([[1 - p, p]] * 300) for p in (least, 0.01)]
+    held = HeldOut(np.zeros(300, dtype=int), np.ones(300), log_p)
+    found = np.log(0.99 / (1 - least))
+    if_right = 0.99 * found + 0.01 * np.log(0.01 / max(least, 1e-12))
+    assert bool((found + if_right) / 2 > WORTH) is taken
+    assert gains(held, np.array([0.0, 1.0]), 1.0) is taken
+
+
+def test_the_first_candidate_stays_where_the_gain_is_small_and_may_be_chance():
+    # Of 1,000 samples at even odds, the second candidate is right about a few more than half.
+    second = np.full(1000, 0.1)
+    for right, better in ((545, False), (580, True)):
+        labels = (np.arange(1000) < right).astype(int)
+        held, shares = held_log_odds(np.zeros(1000), second, labels)
+        gain = np.log(2) - np.logaddexp(0, np.where(labels == 1, -0.1, 0.1))
+        assert (gain.mean() > 3 * gain.std() / np.sqrt(1000)) is np.bool_(better)
+        assert gains(held, shares, 1.0) is better
+
+
+def test_the_gain_is_that_of_the_tempered_average():
+    labels = (np.arange(1000) < 600).astype(int)
+    held, shares = held_log_odds(np.zeros(1000), np.full(1000, 4.0), labels)
+    assert not gains(held, shares, 1.0)
+    assert gains(held, shares, 10.0)
 
 
 def test_weights_count_as_samples():

@@ -14,7 +14,7 @@ import numpy as np
 from focalcal._arrays import Array, like, log_softmax, namespace
 from focalcal.calibrators._folds import fold_shares
 from focalcal.calibrators._newton import fit_inverse_temperature
-from focalcal.calibrators.base import Calibrator, FitData, combined
+from focalcal.calibrators.base import Calibrator, FitData, combined, has_zeros
 from focalcal.calibrators.temperature import check_temperature
 from focalcal.errors import FitWarning, InputError
 
@@ -24,10 +24,10 @@ PRIOR_SAMPLES = 5.0
 """Equal weights count as much as so many samples."""
 TOLERANCE = 3.0
 """Standard errors by which an average must be better than the first candidate alone,"""
-RISK = 0.1
-"""unless it may be better by this much: then too few samples are no reason to keep the first."""
-INSURANCE = 0.1
-"""The weight of an average that is not clearly better, where the identity says zero."""
+WORTH = 0.025
+"""or its expected gain at least this: then too few samples are no reason to keep the first."""
+RESERVE = 1e-9
+"""What all other candidates weigh where the first is kept and says zero: no loss is infinite."""
 CAUTION = 100.0
 """A temperature of one counts as much as so many samples."""
 LARGEST = -math.log(1e-12)
@@ -58,9 +58,11 @@ class AutoCalibrator(Calibrator):
     fold. The weights minimise the NLL of the averaged predictions (convex), T that of the tempered
     average, shrunk towards 1. Candidates with less than 5 % are left out, and those that stay are
     fitted to all the data. No other data are seen. The first candidate alone, by default the
-    identity, is kept where the average gains less than three standard errors over it and cannot
-    well gain more than 0.1, so that calibration rarely does harm. If there are probabilities of
-    zero the average keeps a tenth: no label having had one so far does not make them safe. Few
+    identity, is kept if the average gains less than three standard errors over it and its expected
+    gain is below 0.025, so that calibration rarely does harm. The expected gain is the mean of the
+    gain found and of KL(average ‖ first), the gain if the average were right, which also counts
+    labels too rare to occur in few samples, such as those given a probability of zero. Where there
+    are zeros, the candidates that are not taken weigh 1e-9, so that no loss is infinite. Few
     samples allow few candidates: under 20 only the identity, under 30 also temperature scaling.
 
     candidates: names of methods from simple to complex, or None for the default list; folds: of the
@@ -179,17 +181,16 @@ class AutoCalibrator(Calibrator):
         held = held_out([make(name) for name in names], kept, self.folds)
         losses, sizes = held.losses, held.sizes
         self.scores_ = {name: mean_and_error(loss, sizes) for name, loss in zip(names, losses)}
-        losses = np.minimum(losses, LARGEST)
-        shares = average_weights(losses, sizes)
-        if not gains(losses, shares, sizes):
-            unsafe = names[0] == "identity" and says_zero(kept.logits)
-            shares = (INSURANCE if unsafe else 0.0) * shares
+        shares = average_weights(np.minimum(losses, LARGEST), sizes)
+        several = np.count_nonzero(shares) > 1
+        self.temperature_ = best_temperature(held, shares) if several else 1.0
+        if not gains(held, shares, self.temperature_):
+            reserve = RESERVE if has_zeros(kept.logits) else 0.0
+            shares = np.full(len(names), reserve / len(names))
             shares[0] += 1 - shares.sum()
+            self.temperature_ = 1.0
         chosen = np.flatnonzero(shares)
         self.weights_ = shares[chosen]
-        self.temperature_ = 1.0
-        if len(chosen) > 1:
-            self.temperature_ = best_temperature(held, shares)
         self.parts_ = {names[i]: make(names[i]) for i in chosen}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FitWarning)  # repeated by `fit`, under this name
@@ -217,25 +218,6 @@ def default_candidates(n: float, n_classes: int) -> list[str]:
     return ["identity", "beta", "focal-structured", "venn-abers"]
 
 
-def says_zero(logits: np.ndarray) -> bool:
-    """Whether probabilities (N, K) of zero occur, or one tiny value that zeros were raised to."""
-    least = log_softmax(logits).min(axis=1)
-    lowest = least.min()
-    raised = lowest < math.log(1e-6) and np.count_nonzero(least <= lowest + 1e-6) > 1
-    return bool(np.isneginf(lowest) or raised)
-
-
-def gains(losses: np.ndarray, shares: np.ndarray, sizes: np.ndarray) -> bool:
-    """Whether the average is better than the first candidate alone, or may be by a lot.
-
-    For the standard error, gains are clipped to ±1: a few large ones are no reason to doubt.
-    """
-    gain = losses[0] - mixture_losses(losses, shares)
-    mean = mean_and_error(gain, sizes)[0]
-    error = TOLERANCE * mean_and_error(np.clip(gain, -1, 1), sizes)[1]
-    return bool(mean > error or mean + error > RISK)
-
-
 @dataclasses.dataclass(frozen=True)
 class HeldOut:
     """Labels and weights (n,) of samples, and log p (n, K) by every fit without their fold."""
@@ -249,6 +231,11 @@ class HeldOut:
         """−log p_y (M, n)."""
         rows = np.arange(len(self.labels))
         return np.stack([-log_p[rows, self.labels] for log_p in self.log_p])
+
+    def average(self, shares: np.ndarray) -> np.ndarray:
+        """log Σ w p (n, K) for weights (M,)."""
+        chosen = np.flatnonzero(shares)
+        return log_average([self.log_p[i] for i in chosen], shares[chosen])
 
 
 def held_out(calibrators: list[Calibrator], data: FitData, folds: int) -> HeldOut:
@@ -276,11 +263,24 @@ def held_out(calibrators: list[Calibrator], data: FitData, folds: int) -> HeldOu
 
 def best_temperature(held: HeldOut, shares: np.ndarray) -> float:
     """T of lowest NLL of the average, nearer to 1 the fewer samples there are."""
-    chosen = np.flatnonzero(shares)
-    log_p = log_average([held.log_p[i] for i in chosen], shares[chosen])
-    beta = fit_inverse_temperature(log_p, held.labels, held.sizes).beta
+    beta = fit_inverse_temperature(held.average(shares), held.labels, held.sizes).beta
     n = float(held.sizes.sum())
     return float(np.clip(beta, 0.2, 5.0) ** (-n / (n + CAUTION)))
+
+
+def gains(held: HeldOut, shares: np.ndarray, temperature: float) -> bool:
+    """Whether the tempered average is surely better than the first candidate, or likely by a lot.
+
+    For the standard error, gains are clipped to ±1: a few large ones are no reason to doubt.
+    """
+    log_p = np.maximum(log_softmax(held.average(shares) / temperature), -LARGEST)
+    gain = log_p - np.maximum(held.log_p[0], -LARGEST)
+    found = gain[np.arange(len(gain)), held.labels]
+    if_right = np.sum(np.exp(log_p) * gain, axis=1)
+    mean = mean_and_error(found, held.sizes)[0]
+    error = mean_and_error(np.clip(found, -1, 1), held.sizes)[1]
+    expected = (mean + mean_and_error(if_right, held.sizes)[0]) / 2
+    return bool(mean > TOLERANCE * error or expected > WORTH)
 
 
 def log_average(parts: Sequence[Array], shares: np.ndarray) -> Array:
@@ -305,11 +305,6 @@ def average_weights(losses: np.ndarray, sizes: np.ndarray) -> np.ndarray:
     shares = np.zeros(len(losses))
     shares[kept] = mixture_weights(losses[kept], sizes)
     return shares
-
-
-def mixture_losses(losses: np.ndarray, shares: np.ndarray) -> np.ndarray:
-    """−log Σ w p (n,) of the losses −log p (M, n)."""
-    return -np.log(shares @ np.exp(-losses))
 
 
 def mixture_weights(losses: np.ndarray, sizes: np.ndarray) -> np.ndarray:

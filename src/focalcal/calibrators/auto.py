@@ -61,8 +61,8 @@ class AutoCalibrator(Calibrator):
     identity, is kept if the average gains less than three standard errors over it and its expected
     gain is below 0.025, so that calibration rarely does harm. The expected gain is the mean of the
     gain found and of KL(average ‖ first), the gain if the average were right, which also counts
-    labels too rare to occur in few samples, such as those given a probability of zero. Where there
-    are zeros, the candidates that are not taken weigh 1e-9, so that no loss is infinite. Few
+    labels too rare to occur in few samples, such as those given a probability of zero. If there are
+    zeros, candidates that are not taken weigh 1e-9 together, so that no loss is infinite. Few
     samples allow few candidates: under 20 only the identity, under 30 also temperature scaling.
 
     candidates: names of methods from simple to complex, or None for the default list; folds: of the

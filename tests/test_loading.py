@@ -323,6 +323,9 @@ def test_concatenation():
         InputError, match="3 classes as logits, as in the first part, got 2 as prob"
     ):
         concatenate([first, Predictions(probs=[0.5])])
+    parts = [Predictions(logits=Z, class_names=names) for names in ("abc", "acb")]
+    with pytest.raises(InputError, match="the classes a, b, c, as in the first part, got a, c, b"):
+        concatenate(parts)
 
 
 def test_what_calibrated_probabilities_would_overwrite_is_renamed(tmp_path):

@@ -25,6 +25,7 @@ from focalcal._labels import encode
 from focalcal.errors import InputError
 from focalcal.formats import TEXT, ending, write_table
 from focalcal.formats.classes import metadata_of
+from focalcal.formats.roles import listed
 
 TASKS = ("auto", "multilabel")
 
@@ -251,6 +252,12 @@ def concatenate(parts: Sequence[Predictions]) -> Predictions:
             raise InputError(
                 f"expected {first.n_classes} classes as {_kind(first)}, as in the first part, "
                 f"got {part.n_classes} as {_kind(part)}; read such files apart"
+            )
+        names = first.class_names or part.class_names
+        if part.class_names and part.class_names != names:
+            raise InputError(
+                f"expected the classes {listed(names)}, as in the first part, "
+                f"got {listed(part.class_names)}; read both with the same `classes`"
             )
 
     def joined(arrays: Sequence[Array | None]) -> Array | None:

@@ -44,7 +44,7 @@ def test_fit_minimises_the_penalised_nll(calibrated_data, off):
     at = np.concatenate([found.weight.reshape(-1), found.bias])
     slope = scipy.optimize.approx_fprime(at, objective, 1e-7)
     np.testing.assert_allclose(slope, 0, atol=3e-6)
-    assert found.converged
+    assert found.success
 
 
 def test_vector_scaling_recovers_weights_and_biases(calibrated_data):

@@ -216,6 +216,23 @@ def test_weights_equal_repetition(cases, name):
 
 
 @every_method
+def test_a_sample_of_weight_zero_does_not_count(name, tmp_path):
+    """Its label has a probability of zero: the loss before was NaN, and the fit was not saved."""
+    rng = np.random.default_rng(0)
+    p = rng.multinomial(10, [0.5, 0.3, 0.2], size=200) / 10
+    y = (p.cumsum(axis=1) < rng.random((200, 1))).sum(axis=1).clip(0, 2)
+    p[0], y[0] = [0.4, 0.6, 0.0], 2
+    with np.errstate(divide="ignore"):
+        z = np.log(p)
+    fitted = make(name).fit(z, y, sample_weight=np.arange(200) > 0)
+    without = make(name).fit(z[1:], y[1:])
+    np.testing.assert_allclose(fitted.predict_proba(z), without.predict_proba(z), atol=1e-6)
+    assert fitted.diagnostics_.before == pytest.approx(without.diagnostics_.before)
+    assert fitted.diagnostics_.n_per_class == without.diagnostics_.n_per_class
+    fitted.save(tmp_path / "cal.json")
+
+
+@every_method
 def test_bad_inputs_are_refused(cases, name):
     z, y = cases["multiclass"]
     calibrator = make(name)

@@ -164,3 +164,11 @@ def test_interval_is_that_of_the_floored_logits(votes):
     p0, p1 = fitted.predict_interval(z[some]).T
     expected = fitted.predict_proba(z[some])[:, 1]
     np.testing.assert_allclose(p1 / (1 - p0 + p1), expected, atol=1e-12)
+
+
+def test_a_multi_label_fit_forgets_an_earlier_floor(votes):
+    z, y = (a[:100] for a in votes)
+    calibrator = make("temperature").fit(z, y)
+    assert calibrator.floor_ > 0
+    labels = (np.arange(300).reshape(100, 3) % 2) ^ (z > -1)
+    assert calibrator.set_params(task="multilabel").fit(np.maximum(z, -9), labels).floor_ == 0

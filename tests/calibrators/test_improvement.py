@@ -49,9 +49,9 @@ def test_zeros_are_removed(rng):
 
 def test_infinite_losses_are_removed_or_stay():
     with np.errstate(divide="ignore"):
-        zero, mended = np.log([[1.0, 0.0], [0.5, 0.5]]), np.log([[0.9, 0.1], [0.5, 0.5]])
+        zero, corrected = np.log([[1.0, 0.0], [0.5, 0.5]]), np.log([[0.9, 0.1], [0.5, 0.5]])
     labels, sizes = np.array([1, 0]), np.ones(2)
-    assert loss_split(labels, zero, mended, sizes)["nll"].removed == np.inf
+    assert loss_split(labels, zero, corrected, sizes)["nll"].removed == np.inf
     same = loss_split(labels, zero, zero, sizes)["nll"]
     assert (same.value, same.removed, same.stays) == (np.inf, 0, np.inf)
 

@@ -1,4 +1,4 @@
-"""Saved calibrators: exact when honest, refused when not."""
+"""Saved calibrators: exact round trips, and damaged files refused."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from scipy.optimize import minimize
 
 from focalcal.calibrators import PriorCorrection, TemperatureScaling, load, make
 from focalcal.calibrators.prior import estimate_prior
-from focalcal.errors import FileFormatError, FitWarning, InputError
+from focalcal.errors import FileFormatError, FitWarning, InputError, InputWarning
 from focalcal.metrics import nll
 
 MEANS = np.array([[0.0, 0.0], [1.5, 0.0], [0.0, 2.0]])
@@ -138,3 +138,12 @@ def test_other_bad_settings_are_refused(tmp_path):
     fitted.save(tmp_path / "c.json")
     with pytest.raises(FileFormatError, match="expected a calibrator for 3 classes inside"):
         load(tmp_path / "c.json")
+
+
+def test_wrapping_keeps_the_class_names(calibrated_data):
+    z, y = calibrated_data(200, 3)
+    with pytest.warns(InputWarning, match="alphabetical"):
+        named = TemperatureScaling().fit(z, np.array(["x", "y", "z"])[y])
+    wrapped = PriorCorrection(target_prior=[0.2, 0.3, 0.5]).wrap(named)
+    assert wrapped.class_names_ == named.class_names_ == ("x", "y", "z")
+    assert not hasattr(wrapped.wrap(TemperatureScaling().fit(z, y)), "class_names_")

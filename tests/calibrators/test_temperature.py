@@ -122,9 +122,10 @@ def test_one_class_only_says_so():
         TemperatureScaling().fit(z, np.zeros(200, dtype=int))
 
 
-def test_equal_logits_keep_one_and_say_so():
+@pytest.mark.parametrize("n", [50, 10_000])
+def test_equal_logits_keep_one_and_say_so(n):
     with pytest.warns(FitWarning, match="every temperature"):
-        fitted = TemperatureScaling().fit(np.full((50, 3), 7.0), np.arange(50) % 3)
+        fitted = TemperatureScaling().fit(np.full((n, 3), 7.0), np.arange(n) % 3)
     assert fitted.temperature_ == 1.0
 
 

@@ -148,9 +148,9 @@ def test_absurd_certainty_does_not_decide_the_temperature():
     X, y = load_digits(return_X_y=True)
     model = GaussianNB().fit(X[:700], y[:700])
     calibrated = CalibratedClassifier(model).fit(X[700:1200], y[700:1200])
-    plain, mended = model.predict_proba(X[1200:]), calibrated.predict_proba(X[1200:])
-    assert ece(y[1200:], mended) < 0.5 * ece(y[1200:], plain)
-    assert nll(y[1200:], mended) < 1.0
+    plain, corrected = model.predict_proba(X[1200:]), calibrated.predict_proba(X[1200:])
+    assert ece(y[1200:], corrected) < 0.5 * ece(y[1200:], plain)
+    assert nll(y[1200:], corrected) < 1.0
 
 
 def test_a_calibrator_can_be_given_by_name(data):

@@ -1,7 +1,7 @@
-"""A floor under given probabilities, for classifiers that say zero.
+"""A floor under the probabilities of classifiers that return zeros, such as forests.
 
-Forests and nearest neighbours count votes; no vote is not impossibility. The floor ε acts on the
-softmax of what is given, x = log(softmax(z) + ε), and is learnt with the temperature that follows.
+A class without votes is not impossible. The floor ε is added to the softmax of the logits,
+x = log(softmax(z) + ε), and is fitted together with the temperature that follows.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ SHARES = (1e-9, 1e-7, 1e-5, 1e-4, 1e-3, 1e-2, 3e-2, 1e-1, 0.3, 1.0, 3.0)
 PRIOR = (-2.0, 2.0)
 """Mean and standard deviation of log₁₀(K·ε) before data are seen; no floor counts as −7."""
 ENOUGH = 2**17
-"""Logits that are enough to learn one number."""
+"""Logits from which on a part of the samples suffices to fit one number."""
 IMPOSSIBLE = 1e4
-"""A logit of −∞ is one so far below the largest where no floor was learnt: its softmax is 0."""
+"""Without a floor, −∞ becomes the largest logit of its row less this: its softmax is 0 too."""
 
 
 def floored(logits: Array, floor: float) -> Array:
@@ -32,7 +32,7 @@ def floored(logits: Array, floor: float) -> Array:
 
 
 def finite(logits: Array) -> Array:
-    """Logits with −∞ replaced by what no floating point softmax tells from it."""
+    """Logits with −∞ replaced by finite numbers whose softmax is 0 as well."""
     xp = namespace(logits)
     least = xp.max(logits, axis=1, keepdims=True) - IMPOSSIBLE
     return xp.where(logits < least, least, logits)
@@ -51,19 +51,18 @@ def fit_floor(
 ) -> float:
     """The floor of lowest NLL, by default after the best temperature, given a weak prior.
 
-    loss: of logits, labels and weights, for maps that cannot sharpen what a floor flattens.
-    The prior is worth a few samples. It is for small calibration sets in which no sample happens
-    to have the label of a zero, and for zeros, which need some floor.
+    loss: of logits, labels and weights, for maps that cannot sharpen what a floor flattens. The
+    prior counts as much as a few samples. It matters for small calibration sets in which no label
+    happens to have a probability of zero.
     """
     z, y = to_numpy(logits), to_numpy(labels).astype(np.int64)
-    w = None if weights is None else to_numpy(weights).astype(np.float64)
+    w = np.ones(len(y)) if weights is None else to_numpy(weights).astype(np.float64)
     if z.size > 2 * ENOUGH:
-        counts = np.ones(len(y)) if w is None else w
         # Other folds than those of a cross-validation around this fit, which may have left one out.
-        parts = fold_shares(z, y, counts, z.size // ENOUGH, salt=1) > 0
+        parts = fold_shares(z, y, w, z.size // ENOUGH, salt=1) > 0
         few = parts[np.argmax(parts.any(axis=1))]
-        z, y, w = z[few], y[few], None if w is None else w[few]
-    n, k = (float(len(y)) if w is None else float(w.sum())), z.shape[1]
+        z, y, w = z[few], y[few], w[few]
+    n, k = float(w.sum()), z.shape[1]
     losses = {}
     if not np.isneginf(z).any():
         losses[0.0] = loss(z, y, w) + _surprise(1e-7) / n

@@ -2,8 +2,8 @@
 
     s_k = α·(1 + δ_k)·x_k + b_k + e_k·m + Σ_j x_j M_jk,   p = Ψ^γ(softmax s)
 
-x (N, K) are centred logits and m (N,) the mean log-probability of each row, which centring takes
-away. The parameters lie in one vector: log α, u (γ is a bounded function of it), δ (K), b (K),
+x (N, K) are centred logits and m (N,) the mean log-probability of each row, which centring
+removes. The parameters lie in one vector: log α, u (γ is a bounded function of it), δ (K), b (K),
 e (K) and, where it is used, M (K, K), whose diagonal stays zero. Without m this is an affine map
 and a softmax: γ and e do nothing.
 """
@@ -89,12 +89,7 @@ class Psi(NamedTuple):
         """Derivatives by s from those by t."""
         xp = namespace(by_t)
         # (1−q)·dt/d log q = 1 − q + γ(q − (r − q)/(1+γr)) is bounded for every q
-        change = self.ratio + self.q
-        change /= self.factor
-        change += self.q
-        change *= gamma
-        change += self.others
-        change *= by_t
+        change = (self.others + gamma * ((self.ratio + self.q) / self.factor + self.q)) * by_t
         at_top = xp.reshape(change, (-1,))
         share = self.share * at_top[self.top]
         at_top[self.top] = 0.0
@@ -122,8 +117,7 @@ def focal(s: Array, gamma: float) -> Psi:
     largest = flat[top]
     flat[top] = -xp.inf
     nearest = xp.max(s, axis=0)
-    share = s - nearest
-    xp.exp(share, out=share)
+    share = xp.exp(s - nearest)
     total = xp.sum(share, axis=0)
     share /= total
     log_r = xp.log(total) + (nearest - largest)
@@ -137,10 +131,8 @@ def focal(s: Array, gamma: float) -> Psi:
     xp.reshape(log_others, (-1,))[top] = log_r - log1p_r
     s -= largest + log1p_r
     flat[top] = -log1p_r
-    ratio = q * s
-    ratio /= others
-    factor = ratio * -gamma
-    factor += 1
+    ratio = q * s / others
+    factor = 1 - gamma * ratio
     s -= gamma * log_others
     return Psi(q, share, others, log_others, ratio, factor, top)
 
@@ -171,15 +163,14 @@ def nll_by_scores(
     at_own = flat_index(s, own)
     total = xp.sum(error, axis=0)
     losses = xp.log(total) - xp.reshape(s, (-1,))[at_own]
-    error /= total  # first: of a class of probability 1 nothing must be left
+    error /= total  # first, so that the error of a label of probability 1 is exactly 0
     error *= weights
     xp.reshape(error, (-1,))[at_own] -= weights
     if psi is None:
         return float(weights @ losses), 0.0, error
     losses += xp.log(xp.reshape(psi.factor, (-1,))[at_own])
-    by_gamma = psi.by_gamma()
-    by_gamma *= error
-    return float(weights @ losses), -float(xp.sum(by_gamma)), psi.by_scores(gamma, error)
+    by_gamma = -float(xp.sum(psi.by_gamma() * error))
+    return float(weights @ losses), by_gamma, psi.by_scores(gamma, error)
 
 
 class FocalAffine:
@@ -244,8 +235,7 @@ class FocalAffine:
         def block(s: np.ndarray, i: int, gamma: float | None) -> list[Any]:
             p, psi = exponentials(s, gamma)
             p /= p.sum(axis=0)
-            v = p * (1 - p)
-            v *= self.weights[self.rows[i]]
+            v = p * (1 - p) * self.weights[self.rows[i]]
             by_gamma = 0.0 if psi is None else np.vdot(v, psi.by_gamma() ** 2)
             return [by_gamma, *self._products(v, i, theta, power=2)]
 
@@ -304,8 +294,8 @@ def minimise(
     """L-BFGS for function(θ) + ½ Σ ρ(θ − origin)², of which the gradient is known.
 
     free: which of θ; prior: origin and ρ; root: R, upper triangular or its diagonal, with RᵀR about
-    the Hessian. In coordinates Rθ the problem is about equally steep in every direction: without
-    that, hundreds of iterations go by before the scale and the matrix move together.
+    the Hessian. In coordinates Rθ the problem is about equally steep in every direction: otherwise
+    the scale and the matrix take hundreds of iterations to move together.
     """
     origin, precision = prior
 

@@ -1,8 +1,7 @@
-"""Folds for cross-validation that depend on what samples are, not on how they are written.
+"""Folds for cross-validation that do not depend on the order of samples or classes.
 
-A sample's fold comes from a hash of its logits' distances to the largest one, as a set, and of its
-label's distance. So it depends neither on the order of samples or classes, nor on a constant that
-is added to all logits of a sample.
+A sample's fold is a hash of the distances of its logits to the largest one, as a set, and of its
+label's distance. A constant that is added to all logits of a sample does not change it either.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import numpy as np
 RESOLUTION = 2.0**-20
 """Distances that differ by less, in units of their mean, are one: rounding must not matter."""
 MOST_UNITS = 1000
-"""Equal samples beyond this number are divided in so many parts."""
+"""More equal samples than this are divided into so many parts."""
 
 
 def fold_shares(

@@ -169,38 +169,40 @@ def moments_of(sums: np.ndarray) -> Moments:
     return Moments(loss, slope, max(curvature, 0.0), last)
 
 
-def fit_inverse_temperature(logits: Array, labels: Array, weights: Array | None) -> Optimum:
-    """The β ≥ 0 of lowest weighted mean NLL of softmax(βz), for logits (N, K), labels (N,)."""
-    data = (logits, labels, weights)
+def fit_inverse_temperature(
+    logits: Array,
+    labels: Array,
+    weights: Array | None,
+    total: Callable[..., np.ndarray] | None = None,
+) -> Optimum:
+    """The β ≥ 0 of lowest mean NLL of softmax(βz): logits (N, K), labels (N,), weights (N,) > 0.
+
+    total: `total(beta=…, double=…)` are the `moment_sums` of more samples, of which these are some.
+    """
+    data = few = (logits, labels, weights)
     xp, step = namespace(logits), max(1, logits.shape[0] // _SAMPLE_ROWS)
-    few = tuple(None if a is None else a[::step] for a in data)
+    sampled = total is not None or step > 3
+    if total is None:
+        few = tuple(None if a is None else a[::step] for a in data)
     largest = float(xp.max(xp.abs(few[0])))
-    if largest < TINY and float(xp.max(xp.abs(logits))) < TINY:
+    if total is None and largest < TINY and float(xp.max(xp.abs(logits))) < TINY:
         return Optimum(1.0, math.log(logits.shape[1]), 0, True, "flat")
-    known = step > 3 and (weights is None or float(xp.sum(few[2])) > 0)
 
     def fit(double: bool) -> Optimum:
-        start = 0.0
-        if known:
-            start = search(partial(_moments, few, double), rough=True).beta
-        return search(partial(_moments, data, double), start)
+        def at(beta: float, rows: tuple[Any, ...] | None = None) -> Moments:
+            if rows is None and total is not None:
+                return moments_of(total(beta=beta, double=double))
+            return moments_of(moment_sums(*(rows or data), beta, double=double))
 
-    return in_range(fit, largest)
+        start = search(partial(at, rows=few), rough=True) if sampled else None
+        # The ends of the range are recognised from the origin, not from a start on a sample.
+        return search(at, start.beta if sampled and start.kind == "inner" else 0.0)
 
-
-def in_range(fit: Callable[[bool], Optimum], largest: float) -> Optimum:
-    """fit(double), in float64 where squares of the logits leave the range of float32.
-
-    largest: of some of the logits.
-    """
+    # In float64 where squares of the logits leave the range of float32.
     with contextlib.suppress(OverflowError):
         if largest == 0 or 1e-9 < largest < 1e9:
             return fit(False)
     return fit(True)
-
-
-def _moments(data: tuple[Any, ...], double: bool, beta: float) -> Moments:
-    return moments_of(moment_sums(*data, beta, double=double))
 
 
 def search(at: Callable[[float], Moments], start: float = 0.0, rough: bool = False) -> Optimum:

@@ -18,24 +18,24 @@ from focalcal.calibrators._focal_affine import FocalAffine, minimise, prior
 
 SCALE_PRECISION = 1.0
 GAMMA_PRECISION = 8.0
-"""Weak priors on log α and on u of γ, worth a few samples: they decide where data are silent."""
+"""Weak priors on log α and on u of γ, worth a few samples: they decide if the data do not."""
 VECTOR_PRECISIONS = (30.0, 0.3, 30.0)
 """Of δ, b and e·m at vector strength 1; the last in units of the mean square of m."""
 VECTOR_PATH = (100.0, 10.0, 1.0, 0.1)
 MATRIX_PATH = (1e4, 2e3, 450.0, 100.0, 30.0)
 ENOUGH_PER_CLASS = 30
-"""With fewer samples per class the two strongest priors of the vectors are all there is."""
+"""With fewer samples per class only the two strongest priors of the vectors are tried."""
 FOLDS = 4
 TOLERANCE = 1.0
 """Standard errors by which a weaker prior may be better and yet not be chosen."""
 FEW = 100
-"""With fewer samples nothing is chosen: the strongest priors hold, without matrix."""
+"""With fewer samples nothing is chosen: the strongest priors are used, without matrix."""
 MANY = 2**18
 """Elements of x past which one fold chooses the strengths, not all: so many choose well enough."""
 VERY_MANY = 2**21
 """Elements past which a quarter is fitted, another scored, and the last curve sees one fold."""
 TOO_MANY = 2**24
-"""Elements of x past which choosing costs too much: a strong prior holds, without matrix."""
+"""Elements of x past which choosing costs too much: a strong prior is used, without matrix."""
 
 
 class Strength(NamedTuple):
@@ -136,8 +136,8 @@ class ShrunkenFit:
     def _walk(self, path: list[Strength], start: _Step) -> _Step:
         """The strongest step of the path whose log-loss is within TOLERANCE of the best.
 
-        The walk ends where the log-loss rises. Its first step is looked at only where the second
-        gains nothing.
+        The walk ends where the log-loss rises. Its first step is tried only if the second gains
+        nothing.
         """
         steps = [start]
         for strength in path[1:]:

@@ -25,7 +25,7 @@ from focalcal.errors import FitWarning, InputError
 
 FEW_SAMPLES_PER_CLASS = 10
 LARGEST_LOGIT = 1e35
-"""Beyond this no arithmetic on logits is safe; such numbers are masks, not scores."""
+"""Larger numbers are masks, not scores, and arithmetic on them overflows."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -75,7 +75,7 @@ def solved(
 
 @dataclasses.dataclass(frozen=True)
 class FitData:
-    """Validated fitting data: logits (N, K) with K ≥ 2, labels (N,), weights (N,) or None.
+    """Validated fitting data: logits (N, K) with K ≥ 2, labels (N,), weights (N,) > 0 or None.
 
     `logits` keeps the caller's kind, device and precision; `labels` lives on the same device.
     """
@@ -95,15 +95,13 @@ class FitData:
     def numpy(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(logits, labels, weights) as float64, int64 and float64 NumPy; weights have mean 1."""
         logits, labels, weights = self.counted()
-        return logits, labels, weights * (len(weights) / weights.sum())
+        return logits, labels, weights * (self.n / weights.sum())
 
     def counted(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """As `numpy`, but weight 2 is two samples. Samples of weight 0 are left out of both."""
+        """As `numpy`, but weight 2 is two samples."""
         weights = np.ones(self.n) if self.weights is None else to_numpy(self.weights)
-        used = slice(None) if np.all(weights) else weights > 0
-        logits, labels = to_numpy(self.logits).astype(np.float64), to_numpy(self.labels)
-        labels, weights = labels.astype(np.int64), weights.astype(np.float64)
-        return logits[used], labels[used], weights[used]
+        logits, labels = to_numpy(self.logits), to_numpy(self.labels)
+        return logits.astype(np.float64), labels.astype(np.int64), weights.astype(np.float64)
 
 
 def check_usable_logits(logits: Any, zeros: bool = False) -> Array:
@@ -124,7 +122,7 @@ def check_usable_logits(logits: Any, zeros: bool = False) -> Array:
     if largest > LARGEST_LOGIT:
         raise InputError(
             f"expected logits up to {LARGEST_LOGIT:g}, got {largest:g}; "
-            "replace masks of impossible classes by, say, -1e4 below the row's largest logit"
+            "replace masks of impossible classes, for example by the row's largest logit less 1e4"
         )
     return logits
 
@@ -198,6 +196,11 @@ class Calibrator(BaseEstimator):
         """The `state` of a file, as this release writes it; for files of earlier ones."""
         return state
 
+    def _fitted(self) -> dict[str, Any]:
+        """What defines the map: attributes by name, or the calibrators of a multi-label task."""
+        names = ("labels_",) if self.task == "multilabel" else self.state
+        return {name: getattr(self, name) for name in names}
+
     def _check_state(self) -> None:
         """Refuse loaded `state` of the right shape but with impossible values (InputError)."""
 
@@ -206,7 +209,7 @@ class Calibrator(BaseEstimator):
         if self.task not in ("auto", "multilabel"):
             raise InputError(f"expected task 'auto' or 'multilabel', got {self.task!r}")
         self._check_params()
-        for name in ("decision_", "class_names_"):  # they belong to the fit they were made for
+        for name in ("decision_", "class_names_", "floor_"):  # of an earlier fit
             self.__dict__.pop(name, None)
         logits = check_usable_logits(logits, zeros=self.task != "multilabel")
         if self.task == "multilabel":
@@ -219,8 +222,10 @@ class Calibrator(BaseEstimator):
         labels = _on_device_of(check_labels(y, n, k, name="y"), logits)
         if sample_weight is not None:
             sample_weight = _on_device_of(check_weights(sample_weight, n), logits)
+            if not bool((used := sample_weight > 0).all()):
+                logits, labels, sample_weight = logits[used], labels[used], sample_weight[used]
         data = given = FitData(logits, labels, sample_weight)
-        self.n_classes_, self.floor_ = k, 0.0
+        self.n_classes_ = k
         if self.floors == "always" or (self.floors == "zeros" and has_zeros(logits)):
             self.floor_ = fit_floor(logits, labels, sample_weight, self._floor_loss)
         if self.floor_ > 0:  # in float64: folds must not depend on how float32 is rounded
@@ -235,7 +240,7 @@ class Calibrator(BaseEstimator):
                 "if they are, pass their logarithms (on the command line: --probs NAME)",
             )
         counts = np.bincount(to_numpy(labels), minlength=k)
-        self._diagnose(**outcome, n=n, n_per_class=tuple(counts.tolist()))
+        self._diagnose(**outcome, n=given.n, n_per_class=tuple(counts.tolist()))
         return self
 
     def _diagnose(self, *, warnings: tuple[str, ...], **outcome: Any) -> None:
@@ -246,7 +251,7 @@ class Calibrator(BaseEstimator):
             shown = ", ".join(map(str, missing[:5])) + (", …" if len(missing) > 5 else "")
             notes.append(
                 f"no calibration sample of {len(missing)} of {len(counts)} classes ({shown}); "
-                "what is fitted says nothing about them"
+                "the data do not determine their calibration"
             )
         if self.state and n < FEW_SAMPLES_PER_CLASS * 2:
             notes.append(
@@ -361,10 +366,10 @@ def map_nll(log_proba: Callable[[Array], Array], data: FitData) -> float:
         xp = namespace(log_p)
         own = xp.take_along_axis(log_p, data.labels[rows][:, None], axis=1)[:, 0]
         loss = -xp.astype(own, xp.float64)
-        if data.weights is None:
-            return float(xp.sum(loss)), float(len(loss))
-        weights = xp.astype(data.weights[rows], xp.float64)
-        return float(xp.sum(weights * loss)), float(xp.sum(weights))
+        w = xp.ones_like(loss)
+        if data.weights is not None:
+            w = xp.astype(data.weights[rows], xp.float64)
+        return float(xp.sum(w * loss)), float(xp.sum(w))
 
     loss, total = np.sum(map_rows(block, data.logits), axis=0)
     return float(loss / total)

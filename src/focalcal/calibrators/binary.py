@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import operator
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from scipy.optimize import lsq_linear
@@ -203,7 +202,7 @@ def flat_notes(columns: list[Column]) -> list[str]:
             return []
     return [
         "the log-odds of every class are nearly constant, so that their slope is not found; if the "
-        "logits are on a small scale, multiply them, or use temperature scaling, which has no scale"
+        "logits are on a small scale, multiply them, or use temperature scaling, for any scale"
     ]
 
 
@@ -215,8 +214,7 @@ def outcome(fits: list[LogisticFit], columns: list[Column], notes: list[str]) ->
     )
 
 
-@dataclasses.dataclass(frozen=True)
-class LogisticFit:
+class LogisticFit(NamedTuple):
     """Coefficients (P,), the number of Newton steps, and whether they converged."""
 
     coefficients: np.ndarray

@@ -120,10 +120,9 @@ class HistogramBinning(_Steps):
     def __init__(
         self, bins: int = 15, scheme: str = "balanced", mode: str = "ovr", task: str = "auto"
     ) -> None:
+        super().__init__(mode, task)
         self.bins = bins
         self.scheme = scheme
-        self.mode = mode
-        self.task = task
 
     def _check_params(self) -> None:
         super()._check_params()

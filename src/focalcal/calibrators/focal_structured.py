@@ -9,7 +9,7 @@ import numpy as np
 from scipy.interpolate import CubicSpline
 from scipy.special import expit
 
-from focalcal._arrays import Array, like, logsumexp, namespace
+from focalcal._arrays import Array, like, logsumexp
 from focalcal.calibrators._columns import (
     cubic_pieces,
     pack,
@@ -28,7 +28,7 @@ from focalcal.calibrators._focal_affine import (
 from focalcal.calibrators._folds import fold_shares
 from focalcal.calibrators._newton import fit_inverse_temperature
 from focalcal.calibrators._shrinkage import FEW, FOLDS, ShrunkenFit
-from focalcal.calibrators.affine import apply_affine
+from focalcal.calibrators.affine import apply_affine, centred
 from focalcal.calibrators.base import Calibrator, FitData, solved
 from focalcal.errors import InputError
 from focalcal.maps import focal_log_map
@@ -60,19 +60,18 @@ class FocalStructuredScaling(Calibrator):
     Fitted: `gamma_`, `weight_` (K, K), or (K,) without off-diagonal part, `bias_` (K,),
     `mean_weight_` (K,), and the curve t as `edges_` (1, L) and `pieces_` (1, L+1, 5).
 
-    >>> rng = np.random.default_rng(0)
-    >>> z = 2 * rng.normal(size=(2000, 3))
-    >>> y = np.argmax(z + rng.gumbel(size=z.shape), axis=1)
-    >>> calibrator = FocalStructuredScaling().fit(3 * z, y)
-    >>> bool(calibrator.diagnostics_.after < 0.7 * calibrator.diagnostics_.before)
-    True
+    >>> from focalcal.examples import resnet18
+    >>> val, _ = resnet18()
+    >>> fit = FocalStructuredScaling().fit(val.logits, val.labels).diagnostics_
+    >>> round(fit.before, 2), round(fit.after, 2)
+    (0.31, 0.15)
 
     Ψ: Charoenphakdee et al., CVPR 2021. Structured matrices: after Berta et al. 2025. Empirical
     Bayes: MacKay, Neural Computation 4, 1992. Their combination and the last step are our own.
     """
 
     method: ClassVar[str] = "focal-structured"
-    summary: ClassVar[str] = "focal map after a matrix that shrinks itself, confidence corrected"
+    summary: ClassVar[str] = "focal map after a matrix with chosen shrinkage, confidence corrected"
     floors: ClassVar[str] = "always"
     state: ClassVar[dict[str, str | None]] = {
         "gamma_": "",
@@ -92,7 +91,7 @@ class FocalStructuredScaling(Calibrator):
             raise InputError(f"expected matrix 'auto', True or False, got {self.matrix!r}")
 
     def _fit(self, data: FitData) -> dict[str, Any]:
-        logits, labels, weights = data.counted()  # the number of samples says how far to shrink
+        logits, labels, weights = data.counted()  # shrinkage depends on the number of samples
         n, k = logits.shape
         plain = fit_inverse_temperature(logits, labels, weights)
         beta = 1.0 if plain.kind == "separable" else plain.beta
@@ -150,8 +149,7 @@ def expected_hits(log_p: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
 def features(logits: Array) -> tuple[Array, Array]:
     """Centred logits (N, K) and the mean log-probability (N,) of each row."""
-    xp = namespace(logits)
-    x = logits - xp.mean(logits, axis=1, keepdims=True)
+    x = centred(logits)
     return x, -logsumexp(x, axis=1)
 
 

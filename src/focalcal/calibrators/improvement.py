@@ -18,7 +18,7 @@ from focalcal.calibrators.temperature import Identity
 class Improvement:
     """value = removed + stays: the mean loss, and its parts by a cross-fitted calibrator.
 
-    `removed` is the calibration error that the calibrator can mend, negative where it does harm;
+    `removed` is the calibration error that the calibrator corrects, negative if it does harm;
     `stays` is the refinement loss, which only a better classifier lowers.
     """
 
@@ -33,8 +33,8 @@ def improvement(
 ) -> dict[str, Improvement]:
     """The split of "nll" and "brier" of logits (N, K), or (N,) of class 1, with labels y (N,).
 
-    Every sample is recalibrated by a fit without its fold, so that the calibrator cannot remove
-    what it has only memorised. The better the calibrator, the closer `removed` is to the whole
+    Every sample is recalibrated by a fit without its fold, so that over-fitting is not counted as
+    an improvement. The better the calibrator, the closer `removed` is to the whole
     calibration error, from below.
 
     >>> from focalcal.calibrators import TemperatureScaling

@@ -1,10 +1,9 @@
 """Arrays that write ONNX nodes, so that no calibrator needs export code.
 
-An `OnnxArray` answers NumPy's protocols: a ufunc or function of it adds nodes to a graph. Beside
+An `OnnxArray` implements NumPy's protocols: a ufunc or function of it adds nodes to a graph. Beside
 its name in the graph it carries the value for one example batch, from which shapes and dtypes come.
 Constants are NumPy arrays, so arithmetic among them never reaches the graph. Python branches on
-traced values are errors: use `where`. RULES holds what the calibrators use; a further function is
-one entry.
+traced values are errors: use `where`. RULES has an entry for each function that calibrators use.
 """
 
 from __future__ import annotations

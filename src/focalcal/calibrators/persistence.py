@@ -43,7 +43,7 @@ _INFINITIES = {"inf": math.inf, "-inf": -math.inf}  # JSON has no infinity; T = 
 def to_dict(calibrator: Calibrator) -> dict[str, Any]:
     """The JSON document of a fitted calibrator."""
     check_is_fitted(calibrator, "n_classes_")
-    names = (*_fitted_names(calibrator), *(["floor_"] if calibrator.floor_ > 0 else []))
+    state = calibrator._fitted() | ({"floor_": calibrator.floor_} if calibrator.floor_ > 0 else {})
     params = calibrator.get_params(deep=False)
     document = {
         "format": FORMAT,
@@ -51,17 +51,13 @@ def to_dict(calibrator: Calibrator) -> dict[str, Any]:
         "method": calibrator.method,
         "params": {name: _encode(value, name) for name, value in params.items()},
         "n_classes": calibrator.n_classes_,
-        "state": {name: _encode(getattr(calibrator, name), name) for name in names},
+        "state": {name: _encode(value, name) for name, value in state.items()},
         "diagnostics": _encode(dataclasses.asdict(calibrator.diagnostics_), "diagnostics"),
     }
     for name in _OPTIONAL:
         if getattr(calibrator, f"{name}_", None) is not None:
             document[name] = _encode(getattr(calibrator, f"{name}_"), name)
     return document
-
-
-def _fitted_names(calibrator: Calibrator) -> tuple[str, ...]:
-    return ("labels_",) if calibrator.task == "multilabel" else tuple(calibrator.state)
 
 
 def from_dict(document: Any, methods: Mapping[str, type[Calibrator]]) -> Calibrator:
@@ -89,9 +85,10 @@ def from_dict(document: Any, methods: Mapping[str, type[Calibrator]]) -> Calibra
         calibrator.decision_ = document["decision"]
         at = calibrator.decision_.get("threshold")
         _expect(type(at) in (int, float) and 0 <= at <= 1, "decision.threshold in [0, 1]", at)
-    state = state if task == "multilabel" else kind._upgraded(state)
+    names = {"labels_": list}
+    if task != "multilabel":
+        state, names = kind._upgraded(state), dict.fromkeys(kind.state)
     # A floor is not written where there is none.
-    names = dict.fromkeys(_fitted_names(calibrator))
     _expect_fields(state, names, "state", optional={"floor_": None})
     try:
         for name, value in state.items():

@@ -16,7 +16,7 @@ from focalcal.errors import FitWarning, InputError
 Prior = float | Sequence[float] | None
 TOLERANCE = 1e-9
 MAX_STEPS = 10_000
-_LEAST = 1e-12  # prior of a class that EM finds nowhere: log 0 is no bias to export
+_LEAST = 1e-12  # the smallest estimate of a prior: log 0 could not be exported as a bias
 
 
 class PriorCorrection(Calibrator):
@@ -73,9 +73,13 @@ class PriorCorrection(Calibrator):
         check_is_fitted(calibrator, "n_classes_")
         if calibrator.task == "multilabel" or self.task == "multilabel":
             raise InputError("expected a calibrator of one problem, got a multi-label one")
-        self.n_classes_, self.floor_ = calibrator.n_classes_, 0.0
+        self.n_classes_ = calibrator.n_classes_
         self._correct(calibrator, np.array(calibrator.diagnostics_.n_per_class, dtype=float))
         self.diagnostics_ = calibrator.diagnostics_
+        for name in ("decision_", "class_names_", "floor_"):  # of an earlier fit
+            self.__dict__.pop(name, None)
+        if hasattr(calibrator, "class_names_"):
+            self.class_names_ = calibrator.class_names_
         return self
 
     def adapt(self, logits: Any) -> Self:

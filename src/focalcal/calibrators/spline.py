@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any, ClassVar
 
 import numpy as np
@@ -62,10 +61,9 @@ class SplineCalibration(ColumnCalibrator):
     def __init__(
         self, n_knots: int = 6, shrinkage: float = 10.0, mode: str = "ovr", task: str = "auto"
     ) -> None:
+        super().__init__(mode, task)
         self.n_knots = n_knots
         self.shrinkage = shrinkage
-        self.mode = mode
-        self.task = task
 
     def _check_params(self) -> None:
         super()._check_params()
@@ -92,7 +90,7 @@ class SplineCalibration(ColumnCalibrator):
             return np.zeros(0), np.array([[0.0, intercept, slope, 0.0, 0.0]]), line
         x = slope * s + intercept
         beta, fit = _fit_spline(x, column, slope * knots + intercept, float(self.shrinkage))
-        fit = dataclasses.replace(fit, converged=fit.converged and line.converged)
+        fit = fit._replace(converged=fit.converged and line.converged)
         # The same coefficients on the knots of s: B-splines follow an affine map of their knots.
         curve = PPoly.from_spline(BSpline(_padded(knots), beta, DEGREE))
         return *cubic_pieces(curve), fit

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from itertools import product
 from typing import Any
 
@@ -19,15 +19,7 @@ from focalcal import bins as _bins
 from focalcal import kernels
 from focalcal.bins import Bins
 from focalcal.calibrators._floor import fit_floor, floored
-from focalcal.calibrators._newton import (
-    Moments,
-    Optimum,
-    fit_inverse_temperature,
-    in_range,
-    moment_sums,
-    moments_of,
-    search,
-)
+from focalcal.calibrators._newton import Optimum, fit_inverse_temperature, moment_sums
 from focalcal.calibrators.base import Calibrator, FitData, has_zeros
 from focalcal.calibrators.grid import Best, Point, point_log_odds
 from focalcal.errors import InputError
@@ -107,7 +99,7 @@ def sums_above(
 
 
 def _above(logits: np.ndarray, floor: float) -> np.ndarray:
-    """The logits above a floor, in float64; as they are if it is 0."""
+    """The logits above a floor, in float64; unchanged if it is 0."""
     if floor > 0:
         return floored(logits.astype(np.float64), floor)
     if has_zeros(logits):
@@ -120,20 +112,10 @@ def _above(logits: np.ndarray, floor: float) -> np.ndarray:
 
 def best_temperature(data: FitData) -> Optimum:
     """The β = 1/T of lowest NLL."""
-    if not isinstance(data, SampledData):
-        return fit_inverse_temperature(data.logits, data.labels, data.weights)
-    start = fit_inverse_temperature(data.logits, data.labels, None)
-    # The ends of the range are recognised from the origin, not from a start on a sample.
-    begin = start.beta if start.kind == "inner" else 0.0
-
-    def fit(double: bool) -> Optimum:
-        def at(beta: float) -> Moments:
-            settings = {"weights": None, "beta": beta, "quick": data.large, "double": double}
-            return moments_of(data.total(moment_sums, **settings))
-
-        return search(at, begin)
-
-    return in_range(fit, float(np.abs(data.logits).max()))
+    total = None
+    if isinstance(data, SampledData):
+        total = partial(data.total, moment_sums, weights=None, quick=data.large)
+    return fit_inverse_temperature(data.logits, data.labels, data.weights, total)
 
 
 def sums_grid(

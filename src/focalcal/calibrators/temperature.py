@@ -34,7 +34,7 @@ class Identity(Calibrator):
     """
 
     method: ClassVar[str] = "identity"
-    summary: ClassVar[str] = "no calibration: the softmax of the logits as they are"
+    summary: ClassVar[str] = "no calibration: the softmax of the logits"
     preserves_accuracy: ClassVar[bool] = True
     floors: ClassVar[str] = "never"
 
@@ -50,15 +50,46 @@ class Identity(Calibrator):
         return log_softmax(logits)
 
 
-class SearchedScaling(Calibrator):
-    """A temperature, and γ, by Newton on the NLL or by search for the lowest calibration error."""
+class TemperatureScaling(Calibrator):
+    """p = softmax(z / T).
 
+    objective: "nll" (convex in 1/T, by safeguarded Newton), "ece" (equal-width bins) or
+    "adaptive_ece" (equal-mass bins); temperatures: the grid for an ECE, by default 0.1, …, 9.9, of
+    which the first of equals is taken; bins: number of bins of the ECE; task: as in `Calibrator`.
+
+    Fitted: `temperature_`. With a warning it is infinite if the logits are worse than chance on the
+    calibration data, a ten-thousandth of their spread if every calibration sample is classified
+    correctly (a lower T is always better), and 1 if all logits of every sample are equal.
+
+    >>> from focalcal.examples import resnet18
+    >>> val, _ = resnet18()
+    >>> round(TemperatureScaling().fit(val.logits, val.labels).temperature_, 1)
+    2.3
+
+    Guo et al. 2017, Sec. 4.2; the ECE search is Mukhoti et al. 2020.
+    """
+
+    method: ClassVar[str] = "temperature"
+    summary: ClassVar[str] = "one temperature for all logits, by NLL or by ECE"
     preserves_accuracy: ClassVar[bool] = True
     takes_sums: ClassVar[bool] = True
-    grid: ClassVar[tuple[Sequence[float], Sequence[float]]]
+    state: ClassVar[dict[str, str | None]] = {"temperature_": ""}
+    grid: ClassVar[tuple[Sequence[float], Sequence[float]]] = (0.0,), TEMPERATURES
     """The γ and the temperatures that are searched by default."""
     search: str | None = None
     gammas: Sequence[float] | None = None
+
+    def __init__(
+        self,
+        objective: str = "nll",
+        temperatures: Sequence[float] | None = None,
+        bins: int = 15,
+        task: str = "auto",
+    ) -> None:
+        self.objective = objective
+        self.temperatures = temperatures
+        self.bins = bins
+        self.task = task
 
     def _check_params(self) -> None:
         if self.objective not in OBJECTIVES:
@@ -131,44 +162,6 @@ class SearchedScaling(Calibrator):
         measured |= {"objective": self.objective, "at_edge": bool(notes)}
         return solved(found.points, True, notes, **measured)
 
-
-class TemperatureScaling(SearchedScaling):
-    """p = softmax(z / T).
-
-    objective: "nll" (convex in 1/T, by safeguarded Newton), "ece" (equal-width bins) or
-    "adaptive_ece" (equal-mass bins); temperatures: the grid for an ECE, by default 0.1, …, 9.9, of
-    which the first of equals is taken; bins: number of bins of the ECE; task: as in `Calibrator`.
-
-    Fitted: `temperature_`. With a warning it is infinite if the logits are worse than chance on the
-    calibration data, a ten-thousandth of their spread if every calibration sample is classified
-    correctly (a lower T is always better), and 1 if all logits of every sample are equal.
-
-    >>> rng = np.random.default_rng(0)
-    >>> p = np.exp(z := rng.normal(size=(5000, 4))) / np.exp(z).sum(axis=1, keepdims=True)
-    >>> y = (p.cumsum(axis=1) < rng.random((5000, 1))).sum(axis=1)
-    >>> round(TemperatureScaling().fit(3 * z, y).temperature_, 1)
-    3.0
-
-    Guo et al. 2017, Sec. 4.2; the ECE search is Mukhoti et al. 2020.
-    """
-
-    method: ClassVar[str] = "temperature"
-    summary: ClassVar[str] = "one temperature for all logits, by NLL or by ECE"
-    state: ClassVar[dict[str, str | None]] = {"temperature_": ""}
-    grid: ClassVar[tuple[Sequence[float], Sequence[float]]] = (0.0,), TEMPERATURES
-
-    def __init__(
-        self,
-        objective: str = "nll",
-        temperatures: Sequence[float] | None = None,
-        bins: int = 15,
-        task: str = "auto",
-    ) -> None:
-        self.objective = objective
-        self.temperatures = temperatures
-        self.bins = bins
-        self.task = task
-
     def _log_proba(self, logits: Array) -> Array:
         return log_softmax(scaled(logits, self.temperature_))
 
@@ -182,12 +175,10 @@ class EnsembleTemperatureScaling(Calibrator):
 
     Fitted: `temperature_`, `weights_` (3,).
 
-    >>> rng = np.random.default_rng(0)
-    >>> z = 2 * rng.normal(size=(3000, 3))
-    >>> y = np.argmax(z + rng.gumbel(size=z.shape), axis=1)
-    >>> fitted = EnsembleTemperatureScaling().fit(2 * z, y)
-    >>> round(float(fitted.weights_.sum()), 9)
-    1.0
+    >>> from focalcal.examples import resnet18
+    >>> val, _ = resnet18()
+    >>> EnsembleTemperatureScaling().fit(val.logits, val.labels).weights_.round(6).tolist()
+    [1.0, 0.0, 0.0]
 
     Zhang et al., ICML 2020, Eq. 8.
     """
@@ -206,10 +197,10 @@ class EnsembleTemperatureScaling(Calibrator):
         plain = fit_inverse_temperature(data.logits, data.labels, data.weights)
         self.temperature_ = plain.temperature
         logits, labels, weights = data.numpy()
-        own = np.arange(len(labels)), labels
+        own = np.arange(data.n), labels
         maps = log_softmax(scaled(logits, self.temperature_)), log_softmax(logits)
         parts = [log_p[own] for log_p in maps]
-        log_p = np.stack([*parts, np.full(len(labels), -math.log(data.n_classes))], axis=1)
+        log_p = np.stack([*parts, np.full(data.n, -math.log(data.n_classes))], axis=1)
         found = mixture_weights(log_p, weights)
         self.weights_ = found.x / found.x.sum()
         return solved(

@@ -1,7 +1,7 @@
 """Fitted calibrators as ONNX files, alone or attached to a network that is an ONNX file.
 
-The calibrator's own array code runs once on `OnnxArray`s, which record it; the file is then run
-and compared with NumPy before it gets its name, so a file that exists is a file that agrees.
+The calibrator's own array code runs once on `OnnxArray`s, which record it. The model is compared
+with NumPy before it is written.
 """
 
 from __future__ import annotations

@@ -44,9 +44,11 @@ class CalibratorModule(nn.Module):
         check_is_fitted(calibrator, "n_classes_")
         self._calibrator = copy.deepcopy(calibrator)
         parts: dict[str, Calibrator] = {}
-        for name, value in _fitted(calibrator).items():
+        for name, value in calibrator._fitted().items():
             if isinstance(value, Calibrator):
                 parts[name] = value
+            elif name == "labels_":
+                parts = {f"label{j}": c for j, c in enumerate(value)}
             elif isinstance(value, dict):
                 parts |= {k: c for k, c in value.items() if isinstance(c, Calibrator)}
             elif isinstance(value, (float, int, np.ndarray, np.number)):
@@ -73,12 +75,12 @@ class CalibratorModule(nn.Module):
         bound.__dict__.update(self._calibrator.__dict__)
         parts = {name: part._bound() for name, part in self.parts.items()}
         arrays = {name: buffer for name, buffer in self._buffers.items() if buffer.ndim > 0}
-        for name, value in _fitted(self._calibrator).items():
-            if isinstance(value, dict):
+        for name, value in self._calibrator._fitted().items():
+            if name == "labels_":
+                value = list(parts.values())
+            elif isinstance(value, dict):
                 value = {k: parts.get(k, v) for k, v in value.items()}
             setattr(bound, name, arrays.get(name, parts.get(name, value)))
-        if bound.task == "multilabel":
-            bound.labels_ = list(parts.values())
         return bound
 
     def _read_scalars(self) -> None:
@@ -96,13 +98,6 @@ class CalibratorModule(nn.Module):
 
     def extra_repr(self) -> str:
         return repr(self._calibrator)
-
-
-def _fitted(calibrator: Calibrator) -> dict[str, Any]:
-    """What defines the map: attributes by name, or the calibrators of a multi-label task."""
-    if calibrator.task == "multilabel":
-        return {"labels_": {f"label{j}": c for j, c in enumerate(calibrator.labels_)}}
-    return {name: getattr(calibrator, name) for name in calibrator.state}
 
 
 class CalibratedModule(nn.Module):

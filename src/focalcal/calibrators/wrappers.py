@@ -13,7 +13,6 @@ from sklearn.utils.validation import _num_samples, check_is_fitted, has_fit_para
 
 from focalcal._checks import check_weights
 from focalcal.calibrators.base import Calibrator
-from focalcal.calibrators.temperature import TemperatureScaling
 from focalcal.errors import InputError
 
 RESPONSES = ("auto", "decision_function", "predict_log_proba")
@@ -93,12 +92,10 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
             raise InputError(
                 f"expected labels the estimator was fitted to, got {unknown[:3].tolist()}"
             )
-        if isinstance(self.calibrator, str):
-            from focalcal.calibrators import make  # which imports this module
+        from focalcal.calibrators import make  # which imports this module
 
-            calibrator = make(self.calibrator)
-        else:
-            calibrator = TemperatureScaling() if self.calibrator is None else clone(self.calibrator)
+        given = "temperature" if self.calibrator is None else self.calibrator
+        calibrator = make(given) if isinstance(given, str) else clone(given)
         codes = np.searchsorted(self.classes_, y)
         self.calibrator_ = calibrator.fit(logits, codes, sample_weight=sample_weight)
         return self

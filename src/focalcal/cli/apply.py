@@ -91,7 +91,6 @@ def _corrected(
     corrected = PriorCorrection(given, wanted).wrap(fitted)
     if estimate:
         corrected.adapt(logits())
-    corrected.class_names_ = getattr(fitted, "class_names_", None)
     shares = ", ".join(f"{share:.4g}" for share in corrected.target_prior_)
     terminal.note(f"corrected for class shares {shares}")
     return corrected

@@ -178,11 +178,9 @@ class Calibrator(BaseEstimator):
         """Learn the attributes named in `state`; return the fields of `Diagnostics` that apply."""
         raise NotImplementedError
 
-    def _floor_loss(
-        self, logits: np.ndarray, labels: np.ndarray, weights: np.ndarray | None
-    ) -> float:
-        """The mean NLL that `floor_` is to make low: most maps can sharpen what it flattens."""
-        return temperature_loss(logits, labels, weights)
+    def _floor_loss(self, data: FitData) -> float:
+        """The mean NLL that `floor_` minimises: most maps can sharpen what it flattens."""
+        return temperature_loss(data.logits, data.labels, data.weights)
 
     def _log_proba(self, logits: Array) -> Array:
         """Log-probabilities (N, K) of float logits (N, K), in array API operations only."""
@@ -224,10 +222,11 @@ class Calibrator(BaseEstimator):
             sample_weight = _on_device_of(check_weights(sample_weight, n), logits)
             if not bool((used := sample_weight > 0).all()):
                 logits, labels, sample_weight = logits[used], labels[used], sample_weight[used]
-        data = given = FitData(logits, labels, sample_weight)
         self.n_classes_ = k
         if self.floors == "always" or (self.floors == "zeros" and has_zeros(logits)):
-            self.floor_ = fit_floor(logits, labels, sample_weight, self._floor_loss)
+            sample = logits, labels, sample_weight
+            self.floor_ = fit_floor(*sample, lambda *part: self._floor_loss(FitData(*part)))
+        data = given = FitData(logits, labels, sample_weight)
         if self.floor_ > 0:  # in float64: folds must not depend on how float32 is rounded
             wide = namespace(logits).astype(logits, namespace(logits).float64)
             data = dataclasses.replace(given, logits=self._floored(wide))

@@ -76,10 +76,8 @@ class FocalCalibration(Calibrator):
             )
         return {"after": after, "warnings": tuple(notes)}
 
-    def _floor_loss(
-        self, logits: np.ndarray, labels: np.ndarray, weights: np.ndarray | None
-    ) -> float:
-        return map_nll(self._log_proba, FitData(logits, labels, weights))
+    def _floor_loss(self, data: FitData) -> float:
+        return map_nll(self._log_proba, data)
 
     def _log_proba(self, logits: Array) -> Array:
         return focal_log_map(logits, self.gamma)

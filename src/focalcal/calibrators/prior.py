@@ -113,12 +113,10 @@ class PriorCorrection(Calibrator):
                 f"expected calibrator as one of {', '.join(known)}; got {self.calibrator!r}"
             )
 
-    def _floor_loss(
-        self, logits: np.ndarray, labels: np.ndarray, weights: np.ndarray | None
-    ) -> float:
+    def _floor_loss(self, data: FitData) -> float:
         from focalcal.calibrators import make
 
-        return make(self.calibrator)._floor_loss(logits, labels, weights)
+        return make(self.calibrator)._floor_loss(data)
 
     def _check_state(self) -> None:
         inner = self.calibrator_

@@ -41,10 +41,8 @@ class Identity(Calibrator):
     def _fit(self, data: FitData) -> dict[str, Any]:
         return {}
 
-    def _floor_loss(
-        self, logits: np.ndarray, labels: np.ndarray, weights: np.ndarray | None
-    ) -> float:
-        return softmax_nll(FitData(logits, labels, weights))
+    def _floor_loss(self, data: FitData) -> float:
+        return softmax_nll(data)
 
     def _log_proba(self, logits: Array) -> Array:
         return log_softmax(logits)

@@ -47,12 +47,13 @@ Curve = tuple[np.ndarray, np.ndarray]
 class FocalStructuredScaling(Calibrator):
     """p = t(Ψ^γ(softmax(W(z − z̄) + b + e·m))): γ, W, b, e and their shrinkage fitted together.
 
-    z̄ is the mean logit and m the mean log-probability of a row. W is a scale times identity plus
-    a diagonal and an off-diagonal part; these, b and e have Gaussian priors whose widths are
-    chosen by cross-validated log-loss inside the calibration data, so that what the data cannot
-    determine shrinks to temperature scaling. γ lies in (−0.95, 10); `diagnostics_` report a γ at a
-    bound. t corrects the confidence in the predicted class by a spline of its log-odds, shrunk by
-    empirical Bayes and fitted to out-of-fold predictions. There is nothing to tune.
+    z is log(softmax(given logits) + ε) with the floor ε = `floor_`, which may be 0; z̄ is the mean
+    of a row of z and m its mean log-probability. W is a scale times identity plus a diagonal and an
+    off-diagonal part; these, b and e have Gaussian priors whose widths are chosen by cross-
+    validated log-loss inside the calibration data, so that what the data cannot determine shrinks
+    to temperature scaling. γ lies in (−0.95, 10); `diagnostics_` report a γ at a bound. t corrects
+    the confidence in the predicted class by a spline of its log-odds, shrunk by empirical Bayes and
+    fitted to out-of-fold predictions. There is nothing to tune.
 
     matrix: whether W has an off-diagonal part, "auto" if K² ≤ 8 N; task: "auto" or "multilabel", as
     in `Calibrator`.

@@ -27,7 +27,8 @@ class Difference:
     """A metric of two models: both values, second − first with its interval, and a p-value.
 
     Interval and p-value are NaN where the metric is undefined, class-wise on too many
-    probabilities, or of one sample. `better` is "first", "second", or "" if the difference is not significant.
+    probabilities, or of one sample. `better` is "first", "second", or "" if the difference is
+    not significant.
     """
 
     first: float

@@ -45,6 +45,11 @@ def test_show(cal):
     assert json.loads(run("show", cal, "--json").stdout) == json.loads(cal.read_text())
 
 
+def test_a_file_of_predictions_is_no_calibrator(tmp_path, data):
+    result = runner.invoke(app, ["show", str(tmp_path / "val.npz")])
+    assert "got a file that is not text" in str(result.exception)
+
+
 def test_show_a_saved_decision(cal):
     fitted = load(cal)
     fitted.decision_ = {"threshold": 0.875}

@@ -114,7 +114,11 @@ def load(path: Any, methods: Mapping[str, type[Calibrator]]) -> Calibrator:
     hooks = {"parse_constant": _finite, "parse_float": _finite, "object_pairs_hook": _once}
     try:
         return from_dict(json.loads(Path(path).read_text(encoding="utf-8"), **hooks), methods)
-    except (FileNotFoundError, IsADirectoryError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
+        raise FileFormatError(
+            f"expected a calibrator file at {path}, got a file that is not text; fit one first"
+        ) from error
+    except (FileNotFoundError, IsADirectoryError) as error:
         raise FileFormatError(f"expected a calibrator file at {path}: {error}") from error
     except FileFormatError as error:
         raise FileFormatError(f"{path}: {error}") from error

@@ -85,7 +85,9 @@ def write_report(
     warnings = [text for m in data.models for text in m.warnings]
     told = [{"name": m.name, "chosen": m.chosen, "verdict": m.verdict} for m in data.models]
     record = {"path": str(path), "verdict": data.verdict, "warnings": warnings, "models": told}
-    written = f"{path} ({path.stat().st_size / 1e6:.1f} MB, computed in {data.seconds:.1f} s)"
+    size = path.stat().st_size / 1e3
+    size_text = f"{size / 1e3:.1f} MB" if size >= 1e3 else f"{size:.0f} kB"
+    written = f"{path} ({size_text}, computed in {data.seconds:.1f} s)"
     parts = [
         *(terminal.Text(f"warning: {text}", "yellow") for text in dict.fromkeys(warnings)),
         terminal.Text(data.verdict, "bold"),

@@ -108,7 +108,7 @@ def report(
         done.append(made)
         outputs[model.name] = to_numpy(model.test.labels), probs
     # Each model after calibration against the one of lowest NLL, on the same samples.
-    best = min(done, key=lambda m: m.after.evaluation["nll"].value).name
+    best = sentences.best_of(done).name
     labels, reference = outputs.pop(best)
     differences = tuple(
         ModelDifference(name, best, metrics.compare(y, p, reference, **settings.measuring))

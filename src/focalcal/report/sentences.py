@@ -21,6 +21,11 @@ def shown(evaluation: Evaluation, name: str) -> str:
     return METRICS[name].text(evaluation[name].value)
 
 
+def ece_change(model: ModelReport) -> str:
+    """The ECE before and after, as in "4.28 % → 1.39 %"."""
+    return " → ".join(shown(view.evaluation, "ece") for _, view in model.views)
+
+
 def accuracy_change(before: Evaluation, after: Evaluation) -> str:
     """Whether the predicted classes got better or worse, in points."""
     change = 100 * (after["accuracy"].value - before["accuracy"].value)
@@ -46,28 +51,32 @@ def verdict(model: ModelReport) -> str:
     )
 
 
+def best_of(models: Sequence[ModelReport]) -> ModelReport:
+    """The model of lowest test NLL after calibration."""
+    return min(models, key=lambda m: m.after.evaluation["nll"].value)
+
+
 def headline(models: Sequence[ModelReport]) -> str:
     """The verdict without its details, short enough for a phone."""
-    best = min(models, key=lambda m: m.after.evaluation["nll"].value)
+    best = best_of(models)
     if len(models) > 1:
         return f"{best.name} has the lowest NLL after calibration."
-    before, after = best.before.evaluation, best.after.evaluation
+    direction = best.before.evaluation.direction
     if best.chosen == best.before.method:
-        return f"{before.direction}; no calibrator is clearly better than none."
-    ends = f"{shown(before, 'ece')} → {shown(after, 'ece')}"
-    return f"{before.direction}; {best.chosen}: ECE {ends}."
+        return f"{direction}; no calibrator is clearly better than none."
+    return f"{direction}; {best.chosen}: ECE {ece_change(best)}."
 
 
 def overall_verdict(models: Sequence[ModelReport]) -> str:
     """One sentence about one model, or which of several is best by test NLL after calibration."""
     if len(models) == 1:
         return models[0].verdict
-    pairs = [(m.name, m.before.evaluation, m.after.evaluation) for m in models]
-    best, _, after = min(pairs, key=lambda pair: pair[2]["nll"].value)
-    changes = ", ".join(f"{n} ECE {shown(a, 'ece')} → {shown(b, 'ece')}" for n, a, b in pairs)
+    best = best_of(models)
+    nll, accuracy = (shown(best.after.evaluation, name) for name in ("nll", "accuracy"))
+    changes = ", ".join(f"{m.name} ECE {ece_change(m)}" for m in models)
     return (
-        f"After calibration {best} has the lowest NLL, {shown(after, 'nll')}, with accuracy "
-        f"{shown(after, 'accuracy')} ({changes})."
+        f"After calibration {best.name} has the lowest NLL, {nll}, with accuracy {accuracy} "
+        f"({changes})."
     )
 
 

@@ -60,9 +60,10 @@ def reproduce(
     device: Device = "auto",
     json_output: Json = False,
 ) -> None:
-    """Reproduce tables and figures of the papers, beside the papers' own values.
+    """Reproduce tables and figures of the papers.
 
-    Runs are kept under --out and shared between names; what is finished is not run again.
+    Results are shown beside the published values. Runs are kept under --out and shared between
+    names; what is finished is not run again.
     """
     from focalcal_papers.experiments import EXPERIMENTS, Run, Store
     from focalcal_papers.experiments import reproduce as run_experiment

@@ -22,7 +22,7 @@ def theory(
         bool, typer.Option("--json", help="Print the errata as JSON instead of writing a page.")
     ] = False,
 ) -> None:
-    """Write the theory in figures and numbers, with the errata and their evidence."""
+    """Write the theory page: figures, numbers, and errata with evidence."""
     if json:
         import dataclasses
 

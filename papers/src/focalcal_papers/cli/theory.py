@@ -22,7 +22,7 @@ def theory(
         bool, typer.Option("--json", help="Print the errata as JSON instead of writing a page.")
     ] = False,
 ) -> None:
-    """Write the theory page: figures, numbers, and errata with evidence."""
+    """Write the theory page: figures, numbers and errata."""
     if json:
         import dataclasses
 

@@ -69,7 +69,7 @@ def train(
     tensorboard: Annotated[bool, typer.Option("--tensorboard")] = False,
     json_output: Json = False,
 ) -> None:
-    """Train a model, or continue an interrupted run with the same command."""
+    """Train a model, or continue an interrupted run."""
     given = dict(locals())
     from focalcal_papers.training.loop import train as train_one
     from focalcal_papers.training.parallel import summary, train_many

@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from focalcal._labels import encode
 from focalcal.errors import InputError
 from focalcal.formats import TEXT, ending, write_table
 from focalcal.formats.classes import metadata_of
-from focalcal.formats.roles import listed
+from focalcal.formats.roles import KeyOptions, listed
 
 TASKS = ("auto", "multilabel")
 
@@ -197,7 +197,9 @@ class Predictions:
         return self.take(np.sort(order[:first])), self.take(np.sort(order[first:]))
 
     @classmethod
-    def load(cls, path: str | Path, *, layout: str | None = None, **keys: Any) -> Predictions:
+    def load(
+        cls, path: str | Path, *, layout: str | None = None, **keys: Unpack[KeyOptions]
+    ) -> Predictions:
         """Read a file with `logits` (or `probs`) and `labels`; docs/files.md has the layouts.
 
         npz, npy, parquet, arrow, csv, tsv, jsonl (also .gz), pt, Hugging Face datasets on disk.
@@ -211,7 +213,7 @@ class Predictions:
         return loading.load(path, loading.Keys.of(keys), layout).predictions
 
     @classmethod
-    def from_frame(cls, frame: Any, **keys: Any) -> Predictions:
+    def from_frame(cls, frame: Any, **keys: Unpack[KeyOptions]) -> Predictions:
         """Take the columns of a pandas or polars frame; all others are carried along.
 
         logits, probs: one column, several (one per class) as a list or separated by commas, or

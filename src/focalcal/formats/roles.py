@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any, Self
+from typing import Self, TypedDict
 
 from focalcal.errors import FileFormatError
 
@@ -54,9 +54,27 @@ class Keys:
     task: str = "auto"
 
     @classmethod
-    def of(cls, options: dict[str, Any]) -> Self:
+    def of(cls, options: KeyOptions) -> Self:
         """From keyword arguments, where `logits_key` is another spelling of `logits`."""
         return cls(**{name.removesuffix("_key"): value for name, value in options.items()})
+
+
+class KeyOptions(TypedDict, total=False):
+    """The fields of `Keys` as keyword arguments, in either spelling."""
+
+    logits: str | Sequence[str] | None
+    probs: str | Sequence[str] | None
+    labels: str | Sequence[str] | None
+    ids: str | None
+    logits_key: str | Sequence[str] | None
+    probs_key: str | Sequence[str] | None
+    labels_key: str | Sequence[str] | None
+    ids_key: str | None
+    logits_prefix: str | None
+    probs_prefix: str | None
+    classes: Sequence[str] | None
+    labels_required: bool
+    task: str
 
 
 @dataclasses.dataclass(frozen=True)

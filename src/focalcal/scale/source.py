@@ -6,7 +6,7 @@ import dataclasses
 import glob
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from focalcal.errors import FileFormatError, InputError
 from focalcal.files import natural
 from focalcal.formats import classes, roles
 from focalcal.formats.arrow import column_to_plain, is_list, is_text, pyarrow_module
-from focalcal.formats.roles import Keys, Roles
+from focalcal.formats.roles import KeyOptions, Keys, Roles
 from focalcal.formats.text import METADATA, parse_metadata
 from focalcal.predictions import Predictions, concatenate
 
@@ -106,7 +106,7 @@ class Source:
         where: str | Path | Sequence[str | Path],
         *,
         extra: Sequence[str] = (),
-        **keys: Any,
+        **keys: Unpack[KeyOptions],
     ) -> Self:
         """Read the footers of parquet files given as paths, folders or patterns, ``'p/*.parquet'``.
 

@@ -194,8 +194,8 @@ def _ece_and_trace(material: Material, epochs: int) -> Analysis:
     fit = figures.cubic_fit([p.trace for p in every], [100 * p.ece for p in every])
     findings.append(Finding(what, fit.r_squared, n=fit.n))
     text += (
-        f"R² of the cubic fit is {fit.r_squared:.2f} over {fit.n} networks. A cubic follows a "
-        "minimum where one exists; it says nothing about cause."
+        f"R² of the cubic fit on ln trace is {fit.r_squared:.2f} over {fit.n} networks. A "
+        "cubic follows a minimum where one exists; it says nothing about cause."
     )
     return Analysis(
         tuple(findings), text, tuple(figures.figure3({k: v for k, v in kept.items() if v}))

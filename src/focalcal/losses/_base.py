@@ -57,7 +57,7 @@ class Loss(nn.Module):
             raise TypeError(f"{type(self).__name__} got unexpected arguments {sorted(unknown)}")
         self.register_buffer("weight", None if weight is None else torch.as_tensor(weight))
         self.ignore_index = ignore_index
-        self.label_smoothing = check_smoothing(label_smoothing)
+        self.label_smoothing = check_smoothing(label_smoothing, self._name_if_integer_only)
         self.reduction = check_reduction(reduction, self.reductions)
 
     def start_epoch(self, epoch: int, epochs: int) -> None:
@@ -70,8 +70,12 @@ class Loss(nn.Module):
             weight=self.weight,
             ignore_index=self.ignore_index,
             label_smoothing=self.label_smoothing,
-            integer_only=type(self).__name__ if self.integer_only else None,
+            integer_only=self._name_if_integer_only,
         )
+
+    @property
+    def _name_if_integer_only(self) -> str | None:
+        return type(self).__name__ if self.integer_only else None
 
     def values(self, problem: Problem) -> Tensor:
         """The weighted loss of each sample (N, d1..dk), 0 where ignored."""
@@ -244,7 +248,7 @@ def make_problem(
     batched = logits.ndim > 1
     if not batched:
         logits, target = logits.unsqueeze(0), target.unsqueeze(0)
-    smoothing = check_smoothing(label_smoothing)
+    smoothing = check_smoothing(label_smoothing, None if soft else integer_only)
     n_classes = logits.shape[1]
     precision = compute_dtype(logits)
     if weight is not None:
@@ -257,8 +261,6 @@ def make_problem(
         _check_soft(logits, target, ignore_index, integer_only)
         target = smoothed(target.to(precision), smoothing)
         return Problem(logits, None, target, weight, ignore_index, 0.0, batched)
-    if integer_only and smoothing:
-        raise InputError(f"{integer_only} takes no label smoothing, got {label_smoothing}")
     _check_labels(logits, target, ignore_index)
     return Problem(logits, target.long(), None, weight, ignore_index, smoothing, batched)
 
@@ -281,9 +283,11 @@ def check_reduction(reduction: str, allowed: tuple[str, ...] = REDUCTIONS) -> st
     return reduction
 
 
-def check_smoothing(label_smoothing: float) -> float:
+def check_smoothing(label_smoothing: float, integer_only: str | None = None) -> float:
     if not 0.0 <= label_smoothing <= 1.0:
         raise InputError(f"expected label_smoothing in [0, 1], got {label_smoothing}")
+    if integer_only and label_smoothing:
+        raise InputError(f"{integer_only} takes no label smoothing, got {label_smoothing}")
     return float(label_smoothing)
 
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from focalcal.errors import InputError
 from focalcal.losses import make_loss
+from focalcal.losses.registry import CURVATURE
 
 LossLike = str | Callable[[Tensor, Tensor], Tensor]
 Batch = tuple[Any, Tensor, Tensor | None]
@@ -19,6 +20,13 @@ Batch = tuple[Any, Tensor, Tensor | None]
 def resolve_loss(loss: LossLike) -> Callable[[Tensor, Tensor], Tensor]:
     """A loss by name with one value per sample ("ce", "fl-3", …), or any callable unchanged."""
     if isinstance(loss, str):
+        if loss.strip().lower().endswith(CURVATURE):
+            raise InputError(
+                f"expected a loss to differentiate, got {loss!r}, which holds a trace itself; "
+                f"leave out {CURVATURE}"
+            )
+        if "none" not in make_loss(loss).reductions:
+            raise InputError(f"expected a loss with a value per sample, got {loss!r}; use ce")
         return make_loss(loss, reduction="none")
     if not callable(loss):
         raise InputError(f"expected a loss name or a callable, got {type(loss).__name__}")

@@ -54,6 +54,15 @@ def test_a_network_from_a_file(weights, tmp_path):
     assert "trace" not in table
 
 
+@pytest.mark.parametrize(
+    ("loss", "message"),
+    [("mmce", "value per sample, got 'mmce'"), ("ce+curvature", "leave out [+]curvature")],
+)
+def test_losses_without_a_hessian_per_sample(weights, loss, message):
+    with pytest.raises(InputError, match=message):
+        call("--model", "logistic", "--weights", weights, "--dataset", "blobs", "--loss", loss)
+
+
 def test_a_run(tmp_path):
     from focalcal_papers.training import TrainConfig, train
 

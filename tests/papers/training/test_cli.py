@@ -47,6 +47,9 @@ def test_json_and_pause(tmp_path):
     out = tmp_path / "run"
     result = invoke("train", *OPTIONS, "--out", out, "--stop-after", 0, "--json")
     assert json.loads(result.stdout)["state"] == "paused"
+    assert "paused: these are its weights after 0 of 2 epochs" in (
+        invoke("predict", out, "-o", tmp_path / "early.npz").stderr
+    )
     result = invoke("train", *OPTIONS, "--out", out, "--json")
     record = json.loads(result.stdout)
     assert record["state"] == "finished"
@@ -78,6 +81,22 @@ def test_a_run_for_each_value():
     assert list(runs) == ["a-ce-0", "a-ce-1", "a-fl-3-0", "a-fl-3-1"]
     assert runs["a-fl-3-1"] == base.replace(loss="fl-3", seed=1)
     assert _varied({"a": base}, ["lr=0.5"]) == {"a-0.5": base.replace(lr=0.5)}
+    inside = _varied({"a": base}, ["model_settings.hidden=8,16"])
+    assert [c.model_settings["hidden"] for c in inside.values()] == [8, 16]
+    lists = _varied({"a": base}, ["drops=[1, 2],[3, 4]"])
+    assert [c.drops for c in lists.values()] == [(1.0, 2.0), (3.0, 4.0)]
+    for wrong in ("loss", "loss=", "seed=0,0"):
+        with pytest.raises(InputError, match=r"--vary"):
+            _varied({"a": base}, [wrong])
+
+
+def test_one_value_to_vary_has_the_folder_it_has_beside_others(tmp_path):
+    for values in ("0", "0,1"):
+        given = ("train", *OPTIONS, "--vary", f"seed={values}", "--out", tmp_path, "--tensorboard")
+        assert invoke(*given).exit_code == 0
+        names = {path.name for path in tmp_path.iterdir() if path.is_dir()}
+        assert names == {f"blobs-mlp-fl-3-0-{seed}" for seed in values.split(",")}
+    assert len(list(tmp_path.glob("*/tensorboard"))) == 2
 
 
 def test_what_cannot_be_trained(tmp_path):
@@ -104,6 +123,7 @@ def test_what_cannot_be_trained(tmp_path):
         ("dataset", "bolbs"),
         ("model_settings.hiden", 16),
         ("data_settings.n_train", 1),
+        ("loss_settings.gama", 2),
     ],
 )
 def test_a_setting_that_cannot_be_used_leaves_nothing_behind(tmp_path, setting, wrong):

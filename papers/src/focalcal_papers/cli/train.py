@@ -55,7 +55,7 @@ def train(
     ] = None,
     data: Data = None,
     out: Annotated[
-        Path | None, typer.Option(help="Run folder; with several recipes their parent.")
+        Path | None, typer.Option(help="Run folder; with several recipes or --vary their parent.")
     ] = None,
     device: Device = "auto",
     parallel: Annotated[int, typer.Option(help="Number of runs side by side.")] = 1,
@@ -78,6 +78,7 @@ def train(
     changes |= dict(_parse_setting(text) for text in settings or [])
     configs = _varied(_configs(recipes or [], changes), vary or [])
     where = {"data_dir": data, "device": device, "stop_after": stop_after}
+    where |= {"tensorboard": tensorboard}
     folders = [(out or Path("runs")) / name for name in configs]
     if len(configs) > 1:
         many = list(configs.values())
@@ -85,8 +86,8 @@ def train(
     else:
         (config,) = configs.values()
         with terminal.progress(f"{config.model} {config.dataset} {config.loss}") as progress:
-            place = {"run_dir": out or folders[0], "progress": progress}
-            result = train_one(config, tensorboard=tensorboard, **place, **where)
+            place = folders[0] if vary else out or folders[0]
+            result = train_one(config, run_dir=place, progress=progress, **where)
         states = [summary(result.folder)]
     _print(states, json_output)
     if any(state["state"] == "failed" for state in states):
@@ -95,44 +96,49 @@ def train(
 
 def _parse_setting(text: str) -> tuple[str, Any]:
     """NAME=VALUE with a TOML value; a bare word is a string; `table.name` sets inside a table."""
-    import tomllib
-
     name, equals, value = text.partition("=")
     if not equals or not name.strip():
         raise InputError(f"expected --set NAME=VALUE, got {text!r}")
+    return name.strip(), _value(value)
+
+
+def _value(text: str) -> Any:
+    import tomllib
+
     try:
-        parsed = tomllib.loads(f"value = {value}")["value"]
+        return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
-        parsed = value.strip()
-    return name.strip(), parsed
+        return text.strip()
 
 
 def _configs(recipes: list[Path], changes: dict[str, Any]) -> dict[str, TrainConfig]:
     """A config per run name: each recipe with the options on top, or the options alone."""
     from focalcal_papers.training.config import TrainConfig
 
-    inside = {name: value for name, value in changes.items() if "." in name}
-    changes = {name: value for name, value in changes.items() if "." not in name}
-
-    def merge(settings: dict[str, Any]) -> TrainConfig:
-        settings = {**settings, **changes}
-        for name, value in inside.items():
-            table, _, key = name.partition(".")
-            if not isinstance(settings.get(table, {}), dict):
-                raise InputError(f"expected a table before the dot in {name!r}, got {table!r}")
-            settings[table] = {**settings.get(table, {}), key: value}
-        return TrainConfig.from_dict(settings)
-
     if not recipes:
         if "dataset" not in changes or "model" not in changes:
             raise InputError("expected a RECIPE.toml, or --dataset and --model; got neither")
-        config = merge({})
+        config = _merged({}, changes)
         return {f"{config.dataset}-{config.model}-{config.loss}-{config.seed}": config}
     paths = [path if path.is_file() else _named(path) for path in recipes]
-    configs = {path.stem: merge(TrainConfig.load(path).to_dict()) for path in paths}
+    configs = {path.stem: _merged(TrainConfig.load(path).to_dict(), changes) for path in paths}
     if len(configs) < len(recipes):
         raise InputError("expected recipes with different names: each names its run folder")
     return configs
+
+
+def _merged(settings: dict[str, Any], changes: dict[str, Any]) -> TrainConfig:
+    """The config of these settings with the changes; those inside tables come last."""
+    from focalcal_papers.training.config import TrainConfig
+
+    settings = settings | {name: value for name, value in changes.items() if "." not in name}
+    for name, value in changes.items():
+        table, dot, key = name.partition(".")
+        if dot:
+            if not isinstance(settings.get(table, {}), dict):
+                raise InputError(f"expected a table before the dot in {name!r}, got {table!r}")
+            settings[table] = {**settings.get(table, {}), key: value}
+    return TrainConfig.from_dict(settings)
 
 
 def _named(path: Path) -> Path:
@@ -150,10 +156,15 @@ def _named(path: Path) -> Path:
 def _varied(configs: dict[str, TrainConfig], vary: list[str]) -> dict[str, TrainConfig]:
     """Each config with each value of each setting to vary; the values extend the run's name."""
     for text in vary:
-        name, values = _parse_setting(text)
-        choices = [_parse_setting(f"{name}={value}")[1] for value in str(values).split(",")]
+        name, equals, values = text.partition("=")
+        if not equals or not name.strip():
+            raise InputError(f"expected --vary NAME=A,B, got {text!r}")
+        listed = _value(f"[{values}]")  # TOML, or words between commas
+        choices = listed if isinstance(listed, list) else [_value(v) for v in values.split(",")]
+        if len({str(value) for value in choices}) < max(1, len(choices)):
+            raise InputError(f"expected different values, at least one, in --vary {text}")
         configs = {
-            f"{run}-{value}": config.replace(**{name: value})
+            f"{run}-{value}": _merged(config.to_dict(), {name.strip(): value})
             for run, config in configs.items()
             for value in choices
         }

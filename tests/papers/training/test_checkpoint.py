@@ -69,6 +69,9 @@ def test_tensors_without_their_json_are_no_checkpoint(tmp_path):
     # What a kill between the two files leaves behind.
     (tmp_path / "step-00000002.safetensors").write_bytes(b"half")
     assert latest_checkpoint(tmp_path, "step") == path
+    save_checkpoint(tmp_path, "step", 3, {"x": torch.ones(4)}, {})
+    names = sorted(file.name for file in tmp_path.iterdir())
+    assert names == ["step-00000003.json", "step-00000003.safetensors"]
 
 
 @pytest.mark.parametrize("damage", ["cut", "absent", "json", "version"])

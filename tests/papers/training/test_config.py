@@ -39,6 +39,8 @@ def test_unknown_setting_names_the_nearest():
         TrainConfig.from_dict({"dataset": "a", "model": "b", "weight_decy": 1})
     with pytest.raises(InputError, match="nearest known one is 'epochs'"):
         TrainConfig(dataset="a", model="b").replace(epoch=3)
+    with pytest.raises(InputError, match="unknown setting 'hidden'; known: dataset, model, loss"):
+        TrainConfig(dataset="a", model="b").replace(hidden=3)
 
 
 @pytest.mark.parametrize(
@@ -60,6 +62,7 @@ def test_unknown_setting_names_the_nearest():
         ({"snapshots": [351]}, "snapshots epochs in 1..350"),
         ({"loss_settings": 3}, "loss_settings to be a table"),
         ({"seed": -1}, "seed >= 0"),
+        ({"loss": "ce+curvature", "compile": True}, "compile false for a loss that different"),
     ],
 )
 def test_impossible_settings_are_refused(changes, message):

@@ -117,4 +117,11 @@ def test_devices_by_name(monkeypatch):
     assert choose_device() == torch.device("cpu")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setenv("LOCAL_RANK", "3")
+    monkeypatch.setattr(torch, "empty", lambda *_, **__: None)
     assert choose_device() == torch.device("cuda", 3)
+
+
+@pytest.mark.parametrize("name", ["gpu", "cuda:99", "cpu:x", ""])
+def test_a_device_that_is_not_there(name):
+    with pytest.raises(InputError, match=f"a GPU of this machine, got device '{name}'"):
+        choose_device(name)

@@ -169,6 +169,14 @@ def test_nan_stops_with_the_step_and_keeps_a_good_checkpoint(config, tmp_path):
     assert "at step" in status["message"]
 
 
+def test_weights_that_diverge_in_the_last_step(config, tmp_path):
+    """No step follows whose loss could tell."""
+    huge = config.replace(lr=1e30, epochs=1, momentum=0.0, weight_decay=0.0, batch_size=140)
+    with pytest.raises(TrainingError, match="finite logits, .* after step 1, the last one"):
+        train(huge, None, tmp_path / "run")
+    assert RunFolder.open(tmp_path / "run").status["state"] == "failed"
+
+
 def test_a_disk_that_fills_up_loses_no_earlier_checkpoint(config, tmp_path, monkeypatch):
     """The third write fails half-way; the second must still be whole, and the run continues."""
     real = safetensors.torch.save

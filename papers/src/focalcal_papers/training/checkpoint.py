@@ -53,10 +53,10 @@ def save_checkpoint(
         temporary.write_bytes(blob)
     record = {"format": _FORMAT, "step": step, "crc32": zlib.crc32(blob), "state": state}
     write_text(path, json.dumps(record, indent=1, allow_nan=False))
-    for other in folder.glob(f"{kind}-*.json"):
-        if other != path:
+    # The JSON first; a kill in between leaves tensors alone, which the next call removes.
+    for other in sorted(folder.glob(f"{kind}-*")):
+        if other.stem != stem:
             other.unlink(missing_ok=True)
-            other.with_suffix(".safetensors").unlink(missing_ok=True)
     return path
 
 

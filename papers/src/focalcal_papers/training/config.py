@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from focalcal.errors import FileFormatError, InputError
+from focalcal.losses.registry import CURVATURE
 from focalcal_papers.data.files import PathLike
 
 
@@ -103,6 +104,8 @@ class TrainConfig:
         usable = self.optimizer == "sgd" and self.momentum > 0
         expected = "used with optimizer 'sgd' and momentum > 0"
         _check(usable or not self.nesterov, "nesterov", expected, self.nesterov)
+        twice = self.compile and self.loss.endswith(CURVATURE)
+        _check(not twice, "compile", "false for a loss that differentiates twice", self.compile)
         increasing = list(self.drops) == sorted(self.drops) and all(d > 0 for d in self.drops)
         _check(increasing, "drops", "increasing and positive", self.drops)
         inside = all(1 <= e <= self.epochs for e in self.snapshots)
@@ -189,8 +192,10 @@ _AT_LEAST_ZERO = (
 def _check_names(settings: dict[str, Any]) -> None:
     for name in settings:
         if name not in _TYPES:
-            near = difflib.get_close_matches(name, _TYPES, n=1, cutoff=0.0)[0]
-            raise InputError(f"unknown setting {name!r}; the nearest known one is {near!r}")
+            near = difflib.get_close_matches(name, _TYPES, n=1)
+            nearest = f"the nearest known one is {near[0]!r}" if near else None
+            known = nearest or f"known: {', '.join(_TYPES)}"
+            raise InputError(f"unknown setting {name!r}; {known}")
 
 
 def _check(holds: bool, name: str, expected: str, got: Any) -> None:

@@ -112,6 +112,12 @@ def _finish_epoch(s: Session) -> dict[str, Any]:
     traced = s.epoch == config.epochs or (every > 0 and s.epoch % every == 0)
     if traced or config.select == "best" or s.loss.needs_validation:
         logits, labels = predict_split(s.model, s.source, "calibration", config)
+        if s.epoch == config.epochs and not torch.isfinite(logits).all():
+            # After any other epoch the next step's loss tells.
+            raise TrainingError(
+                f"expected finite logits, got NaN or infinity after step {s.total_steps}, the "
+                "last one; lower lr, or set clip_norm"
+            )
         if s.loss.needs_validation:
             s.loss.update(logits, labels)
         row["calibration"] = describe(logits, labels)

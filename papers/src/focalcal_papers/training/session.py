@@ -226,7 +226,10 @@ def build_loss(config: TrainConfig, model: nn.Module) -> nn.Module:
         settings["label_smoothing"] = config.label_smoothing
     if config.loss.endswith(CURVATURE):
         settings["parameters"] = [p for p in model.parameters() if p.requires_grad]
-    return make_loss(config.loss, **settings)
+    try:
+        return make_loss(config.loss, **settings)
+    except TypeError as error:
+        raise InputError(f"expected settings of the loss {config.loss}: {error}") from error
 
 
 def _baked_values(loss: nn.Module) -> tuple:

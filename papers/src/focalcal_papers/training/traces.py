@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import copy
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -73,17 +74,19 @@ def describe(logits: Tensor, labels: Tensor) -> dict[str, float | int | None]:
 
 def _mean(values: np.ndarray) -> float | None:
     """The mean, or None where it is undefined: JSON has no NaN."""
-    mean = float(values.mean()) if len(values) else float("nan")
+    mean = float(values.mean()) if values.size else float("nan")
     return mean if np.isfinite(mean) else None
 
 
-def weight_norms(model: nn.Module) -> dict[str, float]:
+def weight_norms(model: nn.Module) -> dict[str, float | None]:
     """Euclidean norms of all parameters and of the last layer's weights (IE Fig. 3h)."""
-    parts = [torch.linalg.vector_norm(p.detach().float()) for p in model.parameters()]
-    last = torch.linalg.vector_norm(last_layer(model).weight.detach().float())
+    # In float64: the squares of weights that diverge overflow float32, and JSON has no infinity.
+    norm = partial(torch.linalg.vector_norm, dtype=torch.float64)
+    parts = [norm(p.detach()) for p in model.parameters()]
+    last = norm(last_layer(model).weight.detach())
     return {
-        "weight_norm": float(torch.linalg.vector_norm(torch.stack(parts))),
-        "last_layer_norm": float(last),
+        "weight_norm": _mean(torch.linalg.vector_norm(torch.stack(parts)).cpu().numpy()),
+        "last_layer_norm": _mean(last.cpu().numpy()),
     }
 
 

@@ -562,7 +562,19 @@ def test_command_line(store_path, tmp_path):
     assert [r["name"] for r in json.loads(many.stdout)] == ["cpe/minimizers", "ie/fig7"]
     wrong = cli.invoke(app, ["reproduce", "ie/tabel1", *out])
     assert wrong.exit_code != 0
+    lite = ["--scale", "lite", "--json", *out]
+    some = cli.invoke(app, ["reproduce", "ie/fig1", "cpe/minimizers", *lite])
+    assert some.exit_code == 0
+    assert json.loads(some.stdout)["name"] == "cpe/minimizers"
+    assert "left out: expected data for ie/fig1" in some.stderr
+    assert cli.invoke(app, ["reproduce", "ie/fig1", "ie/fig2", *lite]).exit_code != 0
     assert cli.invoke(app, ["reproduce", *out]).exit_code != 0
+
+
+def test_the_list_names_results_on_stand_in_data(store_path):
+    reproduce(EXPERIMENTS["fts/open2"], "smoke", store_path)
+    listed = CliRunner().invoke(app, ["reproduce", "fts/open2", "--list", "--out", str(store_path)])
+    assert "smoke scale: stand-in data" in listed.stdout
 
 
 def test_reliability_is_shown_before_and_after_scaling(store_path):

@@ -67,6 +67,7 @@ def reproduce(
     """
     from focalcal_papers.experiments import EXPERIMENTS, Run, Store
     from focalcal_papers.experiments import reproduce as run_experiment
+    from focalcal_papers.experiments.runner import NothingToRun
 
     if not (names or list_names or add or report):
         raise InputError("expected a NAME, --list, --add RUN_DIR or --report FILE.md; got none")
@@ -82,10 +83,17 @@ def reproduce(
     for folder in add or []:
         typer.echo(f"kept: {store.add(Run.from_folder(folder))}", err=json_output)
     records = []
-    for name in _chosen(names or [], list(EXPERIMENTS)):
-        with terminal.working(name):
-            options = {"data": data, "device": device, "only": only, "tell": _tell}
-            result = run_experiment(EXPERIMENTS[name], scale, out, **options)
+    chosen = _chosen(names or [], list(EXPERIMENTS))
+    for name in chosen:
+        try:
+            with terminal.working(name):
+                options = {"data": data, "device": device, "only": only, "tell": _tell}
+                result = run_experiment(EXPERIMENTS[name], scale, out, **options)
+        except NothingToRun as error:
+            if not records and name == chosen[-1]:
+                raise
+            typer.echo(f"left out: {error}", err=True)
+            continue
         records.append(result.to_dict())
         if not json_output:
             _print(result, EXPERIMENTS[name].title)
@@ -143,7 +151,7 @@ def _list(patterns: list[str], store: Store, json_output: bool) -> None:
             "runs": {scale: len(e.recipes(scale)) for scale in SCALES},
             "theory": e.theory,
             "files": list(e.files),
-            "run": what_was_run(e, stored, store),
+            "run": _with_stand_ins(what_was_run(e, stored, store), e.name, store),
         }
         for e in map(EXPERIMENTS.__getitem__, _chosen(patterns, list(EXPERIMENTS)))
     ]
@@ -157,6 +165,11 @@ def _list(patterns: list[str], store: Store, json_output: bool) -> None:
         for text in (*needs, row["run"]):
             terminal.show(Padding(text, (0, 0, 0, 4), expand=False))
     terminal.show(f"\nWhat has been run: {store.path}. {SCALES_MEAN}")
+
+
+def _with_stand_ins(run: str, name: str, store: Store) -> str:
+    made_up = run == "not run" and store.read(name, "smoke") is not None
+    return "smoke scale: stand-in data" if made_up else run
 
 
 def _print(result: Result, title: str) -> None:

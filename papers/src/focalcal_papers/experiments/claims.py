@@ -296,7 +296,9 @@ def _curvature_falls(runs: Sequence[Run], store: Store) -> Claim:
         "focal loss lowers the curvature of the loss surface",
         NOT_RUN if not x else HOLDS if falls else FAILS,
         f"Trace of the Hessian of the cross-entropy on {_samples(own)} test samples, "
-        f"cifar10 resnet18: {text}. Most of the fall is reached at γ = 3.",
+        f"cifar10 resnet18: {text}. Most of the fall is reached at γ = 3."
+        if x
+        else "No stored ResNet-18 with its curvature.",
         panels=panels,
     )
 

@@ -16,6 +16,11 @@ from focalcal_papers.experiments.base import SCALES, Experiment, Finding, Materi
 from focalcal_papers.experiments.runs import STAND_INS, Run, content_key
 from focalcal_papers.experiments.store import Store
 
+
+class NothingToRun(InputError):
+    """None of an experiment's runs could begin: the message says why."""
+
+
 Tell = Callable[[str], None]
 
 
@@ -56,7 +61,7 @@ def reproduce(
             missing[label] = str(error).split(";")[0]
     if missing and not runs:
         reason = next(iter(missing.values()))
-        raise InputError(f"expected data for {experiment.name}, none of its runs began: {reason}")
+        raise NothingToRun(f"expected data for {experiment.name}, none of its runs began: {reason}")
     tell("analysis")
     material = Material(scale, tuple(runs), data, missing)
     result = analysed(experiment, material)

@@ -111,7 +111,11 @@ def test_losses_without_soft_targets_refuse_them(name) -> None:
     with pytest.raises(InputError, match="integer labels only"):
         build(name)(logits, logits.detach().softmax(1))
     with pytest.raises(InputError, match="no label smoothing"):
-        build(name, label_smoothing=0.1)(logits, torch.zeros(9, dtype=torch.long))
+        build(name, label_smoothing=0.1)
+    loss = build(name)
+    loss.label_smoothing = 0.1
+    with pytest.raises(InputError, match="no label smoothing"):
+        loss(logits, torch.zeros(9, dtype=torch.long))
 
 
 @pytest.mark.parametrize("name", ALL)

@@ -172,7 +172,7 @@ def test_nan_stops_with_the_step_and_keeps_a_good_checkpoint(config, tmp_path):
 def test_weights_that_diverge_in_the_last_step(config, tmp_path):
     """No step follows whose loss could tell."""
     huge = config.replace(lr=1e30, epochs=1, momentum=0.0, weight_decay=0.0, batch_size=140)
-    with pytest.raises(TrainingError, match="finite logits, .* after step 1, the last one"):
+    with pytest.raises(TrainingError, match=r"finite logits, .* after step 1, the last one"):
         train(huge, None, tmp_path / "run")
     assert RunFolder.open(tmp_path / "run").status["state"] == "failed"
 

@@ -124,11 +124,16 @@ def test_what_cannot_be_trained(tmp_path):
         ("model_settings.hiden", 16),
         ("data_settings.n_train", 1),
         ("loss_settings.gama", 2),
+        ("loss_settings.reduction", "none"),
+        ("model_settings.hidden", -3),
+        ("model_settings.hidden", "wide"),
+        ("data_settings.n_train", "many"),
     ],
 )
 def test_a_setting_that_cannot_be_used_leaves_nothing_behind(tmp_path, setting, wrong):
     run = tmp_path / "run"
     mistyped = invoke_main("train", *OPTIONS, "--set", f"{setting}={wrong}", "--out", run)
+    assert isinstance(mistyped.exception, (InputError, SystemExit))
     assert mistyped.exit_code != 0
     assert not run.exists()
     assert invoke("train", *OPTIONS, "--out", run).exit_code == 0

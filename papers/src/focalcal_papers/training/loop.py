@@ -238,7 +238,14 @@ def load_splits(config: TrainConfig, data_dir: PathLike | None) -> DataSplits:
     settings = dict(config.data_settings)
     if data_dir is not None and "vectors" in settings:
         settings["vectors"] = Path(data_dir) / settings["vectors"]
-    return load(config.dataset, data_dir, **settings)
+    try:
+        return load(config.dataset, data_dir, **settings)
+    except TypeError as error:
+        if not settings:
+            raise
+        raise InputError(
+            f"expected usable settings of {config.dataset}, got {config.data_settings}: {error}"
+        ) from error
 
 
 def predict(

@@ -216,11 +216,20 @@ def build_model(config: TrainConfig, splits: DataSplits) -> nn.Module:
     }
     known = model_settings(config.model)
     settings = {k: v for k, v in offered.items() if k in known and v is not None}
-    return make_model(config.model, splits.n_classes, **(settings | config.model_settings))
+    try:
+        return make_model(config.model, splits.n_classes, **(settings | config.model_settings))
+    except (TypeError, RuntimeError) as error:
+        if not config.model_settings:
+            raise
+        raise InputError(
+            f"expected usable settings of {config.model}, got {config.model_settings}: {error}"
+        ) from error
 
 
 def build_loss(config: TrainConfig, model: nn.Module) -> nn.Module:
     """The config's loss with its reduction, smoothing and, where it asks, the parameters."""
+    if "reduction" in config.loss_settings:
+        raise InputError("expected no reduction in loss_settings; use the setting reduction")
     settings: dict[str, Any] = {"reduction": config.reduction, **config.loss_settings}
     if config.label_smoothing:
         settings["label_smoothing"] = config.label_smoothing

@@ -62,6 +62,11 @@ def as_float(x: Any) -> Array:
     return xp.astype(x, xp.float32 if half else xp.float64)
 
 
+def detach(x: Array) -> Array:
+    """The array without its graph of gradients."""
+    return x.detach() if is_torch(x) else x
+
+
 def to_numpy(x: Any) -> np.ndarray:
     """A NumPy view or copy of any array, detached and on the CPU."""
     if is_torch(x):

@@ -113,7 +113,7 @@ def check_labels(labels: Any, n: int, n_classes: int, name: str = "y_true") -> A
     if not xp.isdtype(given.dtype, ("bool", "integral")):
         raise InputError(
             f"expected integer {name}, got dtype {given.dtype}; "
-            "convert class indices with .astype(int)"
+            "convert class indices to integers, as with .astype(int) or .long()"
         )
     labels = xp.astype(given, xp.int64, copy=False)
     if bool((xp.min(labels) < 0) | (xp.max(labels) >= n_classes)):

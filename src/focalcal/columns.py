@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from focalcal import kernels
-from focalcal._arrays import Array, as_array, both_columns, is_torch, to_numpy, two_columns
+from focalcal._arrays import Array, as_array, both_columns, detach, is_torch, to_numpy, two_columns
 from focalcal._blocks import map_blocks
 from focalcal._checks import SUM_TOLERANCE, check_labels, check_logits, check_probs, check_weights
 from focalcal.errors import InputError
@@ -272,5 +272,4 @@ def _is_plain(x: Array) -> bool:
 
 def _prepare(values: Any) -> Array:
     """An array, detached from its graph."""
-    values = as_array(values)
-    return values.detach() if is_torch(values) else values
+    return detach(as_array(values))

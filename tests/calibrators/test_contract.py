@@ -95,6 +95,8 @@ def test_numpy_and_torch_keep_kind_and_precision(cases, name, dtype):
     q = fitted(name, (t, torch.as_tensor(y))).predict_proba(t)
     assert isinstance(q, torch.Tensor)
     assert q.dtype == t.dtype
+    with_graph = fitted(name, (t.clone().requires_grad_(), torch.as_tensor(y)))
+    assert torch.equal(with_graph.predict_proba(t), q)
     np.testing.assert_allclose(q.numpy(), p, atol=2e-4 if dtype == np.float32 else 1e-6)
     # the same fitted calibrator on the other kind of array
     r = fitted(name, (z, y)).predict_proba(t)

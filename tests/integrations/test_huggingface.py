@@ -68,6 +68,8 @@ def test_what_does_not_fit_is_refused():
         compute_loss_func(FocalLoss(1.0, reduction="sum"))
     with pytest.raises(InputError, match="one label per row"):
         compute_metrics((np.zeros((4, 2)), np.zeros(3, int)))
+    with pytest.raises(InputError, match="12 labels for 4 rows; with several labels per row"):
+        compute_metrics((np.zeros((4, 3)), np.zeros((4, 3))))
 
 
 @pytest.mark.parametrize("name", ["ce", "fl-2", "brier", "adafocal", "mmce"])

@@ -15,7 +15,16 @@ import numpy as np
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
-from focalcal._arrays import Array, as_array, as_float, is_torch, namespace, to_numpy, two_columns
+from focalcal._arrays import (
+    Array,
+    as_array,
+    as_float,
+    detach,
+    is_torch,
+    namespace,
+    to_numpy,
+    two_columns,
+)
 from focalcal._blocks import map_rows
 from focalcal._checks import check_labels, check_logits, check_weights
 from focalcal._labels import encode, looks_like_probabilities
@@ -209,7 +218,7 @@ class Calibrator(BaseEstimator):
         self._check_params()
         for name in ("decision_", "class_names_", "floor_"):  # of an earlier fit
             self.__dict__.pop(name, None)
-        logits = check_usable_logits(logits, zeros=self.task != "multilabel")
+        logits = detach(check_usable_logits(logits, zeros=self.task != "multilabel"))
         if self.task == "multilabel":
             return self._fit_labels(logits, y, sample_weight)
         logits = two_columns(logits)

@@ -28,7 +28,8 @@ def compute_loss_func(loss: Loss | str) -> Callable[..., Tensor]:
     Logits are (B, C) or (B, T, C) and integer labels (B,) or (B, T); labels of the shape of the
     logits are passed on unchanged (multi-label). With gradient accumulation the Trainer passes
     `num_items_in_batch`, and the losses of the micro-batches add up to the mean over all items; a
-    micro-batch without labels adds 0. Labels are not shifted: for a causal language model pass
+    micro-batch without labels adds 0. With class weights, the weighted means of the micro-batches
+    are averaged. Labels are not shifted: for a causal language model pass
     `{"logits": outputs.logits[:, :-1]}` and `labels[:, 1:]` on to the function.
 
     >>> import torch
@@ -73,7 +74,10 @@ def compute_metrics(prediction: Any) -> dict[str, float]:
     labels = to_numpy(labels).reshape(-1)
     rows = logits.reshape(-1, logits.shape[-1])
     if len(rows) != len(labels):
-        raise InputError(f"expected one label per row of logits, got {len(labels)}, {len(rows)}")
+        raise InputError(
+            f"expected one label per row of logits, got {len(labels)} labels for {len(rows)} rows; "
+            "with several labels per row, evaluate each label as a binary problem"
+        )
     kept = labels != IGNORE_INDEX
     result = CalibrationStats(rows.shape[1]).update(labels[kept], logits=rows[kept]).compute()
     return {name: result[name].value for name in METRICS}

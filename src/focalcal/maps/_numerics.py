@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from focalcal._arrays import Array, as_float, is_torch, namespace
+from focalcal._arrays import Array, as_float, detach, is_torch, namespace
 from focalcal.errors import InputError
 
 BLOCK = 1 << 16
@@ -65,10 +65,6 @@ def safe_log(p: Array) -> Array:
     """log p with TINY in place of an exact zero, in the value and in the gradient."""
     xp = namespace(p)
     return xp.log(p + xp.where(p == 0, TINY, xp.zeros_like(p)))
-
-
-def detach(x: Array) -> Array:
-    return x.detach() if is_torch(x) else x
 
 
 def through_logs(log_map: Callable[[Array, float], Array], p: Array, gamma: float) -> Array:

@@ -5,14 +5,21 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from focalcal._arrays import Array, is_torch, log_softmax, logsumexp, namespace, take_along_axis
+from focalcal._arrays import (
+    Array,
+    detach,
+    is_torch,
+    log_softmax,
+    logsumexp,
+    namespace,
+    take_along_axis,
+)
 from focalcal._checks import check_gamma
 from focalcal.errors import InputError
 from focalcal.maps._numerics import (
     TINY,
     as_classes,
     by_rows,
-    detach,
     log_deficit,
     not_above,
     safe_log,

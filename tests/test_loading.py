@@ -324,8 +324,9 @@ def test_concatenation():
     ):
         concatenate([first, Predictions(probs=[0.5])])
     parts = [Predictions(logits=Z, class_names=names) for names in ("abc", "acb")]
-    with pytest.raises(InputError, match="the classes a, b, c, as in the first part, got a, c, b"):
-        concatenate(parts)
+    for given in (parts, [first, *parts]):
+        with pytest.raises(InputError, match="the classes a, b, c, as before, got a, c, b"):
+            concatenate(given)
 
 
 def test_what_calibrated_probabilities_would_overwrite_is_renamed(tmp_path):
@@ -674,6 +675,8 @@ def test_keywords_that_do_not_exist(tmp_path):
         (["9", "10", "-1"], [9, 10, -1]),
         (["1.5", "2", "1e3"], [1.5, 2.0, 1000.0]),
         (["007", "8", "9"], ["007", "8", "9"]),
+        (["950", "1,234", "-1,234,567"], ["950", "1,234", "-1,234,567"]),
+        (["950", "1,234", "0,5"], [950.0, 1.234, 0.5]),
         (["-00.5", "0.5", "0"], ["-00.5", "0.5", "0"]),
         ([str(2**70), str(2**70 + 1), "0"], [str(2**70), str(2**70 + 1), "0"]),
     ],
@@ -723,3 +726,28 @@ def test_numbers_of_a_class_label_mean_its_names(tmp_path, order, classes):
     found.save_calibrated(tmp_path / "c.parquet", p.probabilities(), {})
     again = Predictions.load(tmp_path / "c.parquet")
     assert again.labels.tolist() == p.labels.tolist()
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ([1, None], None),
+        ([1, -1], None),
+        ([1.0, 0.0], ["pos", "neg"]),
+        (["pos", "neg"], ["pos", "neg"]),
+    ],
+)
+def test_labels_of_a_class_label_that_are_no_plain_numbers(tmp_path, given, expected):
+    table = pa.table({"prob_pos": [0.9, 0.2], "prob_neg": [0.1, 0.8], "label": given})
+    with pa.ipc.new_stream(tmp_path / "data.arrow", table.schema) as writer:
+        writer.write_table(table)
+    feature = {"names": ["neg", "pos"], "_type": "ClassLabel"}
+    (tmp_path / "dataset_info.json").write_text(json.dumps({"features": {"label": feature}}))
+    if expected is None:
+        with pytest.raises(FileFormatError, match="label at row 1 is missing"):
+            Predictions.load(tmp_path)
+        with pytest.warns(InputWarning, match="labels are not used"):
+            assert Predictions.load(tmp_path, labels_required=False).labels is None
+    else:
+        p = Predictions.load(tmp_path)
+        assert [p.class_names[i] for i in p.labels] == expected

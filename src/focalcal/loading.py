@@ -6,6 +6,7 @@ import dataclasses
 import re
 import warnings
 from collections.abc import Sequence
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,7 @@ class Loaded:
 
 
 _CODE = re.compile(r"[-+]?0[0-9]")
+_THOUSANDS = re.compile(r"[-+]?[1-9][0-9]{0,2}(,[0-9]{3})+")
 _WHOLE = re.compile(r"-?[0-9]+", re.ASCII)
 
 
@@ -103,7 +105,7 @@ def from_table(table: Table, metadata: dict[str, Any], keys: Keys, where: str) -
     table, metadata = _without_class_names(dict(table), dict(metadata))
     found = roles.find(list(table), keys, where)
     if metadata.get("are_codes") and len(found.labels) == 1:
-        table |= _names_of_codes(table, metadata["categories"], found, keys, where)
+        table |= _names_of_codes(table, metadata["categories"], found, keys)
     return read(matrix(table, found.values, where), table, metadata, found, keys, where)
 
 
@@ -193,15 +195,18 @@ def _without_class_names(table: Table, metadata: dict[str, Any]) -> tuple[Table,
 
 
 def _names_of_codes(
-    table: Table, categories: dict[str, list[str]], found: Roles, keys: Keys, where: str
+    table: Table, categories: dict[str, list[str]], found: Roles, keys: Keys
 ) -> Table:
     """The labels as texts, if they are numbers of categories in another order than the columns."""
     label, given = found.labels[0], [keys.classes, found.class_names]
     names, orders = categories.get(label, []), [list(order) for order in given if order]
     if all(order == names or not set(order) <= set(names) for order in orders):
         return {}
-    codes = columns.numbers(table[label], f"{where}: column {label!r}").tolist()
-    return {label: objects([names[i] if 0 <= i < len(names) else None for i in codes])}
+    codes = columns.plain(table[label]).tolist()
+    if not all(code is None or isinstance(code, Real) for code in codes):
+        return {}
+    called = dict(enumerate(names))
+    return {label: objects([called.get(code) for code in codes])}
 
 
 def _meaning(labels: np.ndarray | None, names: Sequence[str]) -> str:
@@ -255,13 +260,16 @@ def _task_of(task: str, labels: np.ndarray) -> tuple[str, np.ndarray]:
 def _extra(column: Any) -> np.ndarray:
     """A carried column: numbers where all of its texts are, otherwise as it is.
 
-    Numbers with leading zeros, or too long for an integer, are codes: they stay texts.
+    Numbers with leading zeros, or too long for an integer, are codes: they stay texts. So do
+    numbers such as 1,234 if all commas may separate thousands.
     """
     values = columns.plain(column)
     if values.dtype != object or not all(isinstance(v, str) for v in values):
         return values
     texts = set(values.tolist())
-    if any(_CODE.match(text) for text in texts):
+    commas = [text for text in texts if "," in text]
+    thousands = bool(commas) and all(map(_THOUSANDS.fullmatch, commas))
+    if thousands or any(map(_CODE.match, texts)):
         return values
     try:
         if all(_WHOLE.fullmatch(text) for text in texts):

@@ -248,6 +248,7 @@ class Predictions:
 def concatenate(parts: Sequence[Predictions]) -> Predictions:
     """Several sets of predictions of one model as one; columns that not all have are dropped."""
     first = parts[0]
+    names = next((part.class_names for part in parts if part.class_names), None)
     for part in parts[1:]:
         same = part.task == first.task and part.n_classes == first.n_classes
         if not same or (part.logits is None) != (first.logits is None):
@@ -255,10 +256,9 @@ def concatenate(parts: Sequence[Predictions]) -> Predictions:
                 f"expected {first.n_classes} classes as {_kind(first)}, as in the first part, "
                 f"got {part.n_classes} as {_kind(part)}; read such files apart"
             )
-        names = first.class_names or part.class_names
         if part.class_names and part.class_names != names:
             raise InputError(
-                f"expected the classes {listed(names)}, as in the first part, "
+                f"expected the classes {listed(names)}, as before, "
                 f"got {listed(part.class_names)}; read both with the same `classes`"
             )
 

@@ -183,6 +183,8 @@ def change_sums(value):
         (change(bins=0), "valid settings"),
         (change(n_classes="two"), "valid settings"),
         (change(threshold="high"), "valid settings"),
+        (change(n_classes="two", bins=10**12), "valid settings"),
+        (change(n_classes=10**9), "valid settings"),
         (change(bins=3), "shape"),
         (change(sums={}), "wrong fields in sums"),
         (change(top=[]), "wrong fields in top"),

@@ -103,8 +103,10 @@ def test_files_must_agree(tmp_path):
 def test_multilabel_is_refused(tmp_path, rng):
     values = rng.normal(size=(5, 3))
     Predictions(logits=values, labels=values > 0, task="multilabel").save(tmp_path / "m.parquet")
-    with pytest.raises(FileFormatError, match="expected a single-label task"):
-        Source.open(tmp_path / "m.parquet")
+    _one(tmp_path / "s.parquet", logits=_logits([[1, 2, 3]]), labels=[0])
+    for name, keys in (("m", {}), ("s", {"task": "multilabel"})):
+        with pytest.raises(FileFormatError, match="expected a single-label task"):
+            Source.open(tmp_path / f"{name}.parquet", **keys)
 
 
 def test_files_are_found_or_refused(tmp_path, pattern):

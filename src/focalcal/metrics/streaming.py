@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from focalcal.bins import Bins
+from focalcal._checks import check_whole
+from focalcal.bins import Bins, check_bins
 from focalcal.errors import FileFormatError, InputError
 from focalcal.metrics.declare import METRICS
 from focalcal.stats import PARTS, SETTINGS, SUMS, TABLES, CalibrationStats
@@ -95,8 +96,9 @@ def from_json(text: str) -> CalibrationStats:
         _expect_keys(state[name], set(PARTS), name)
     _expect_keys(state["sums"], set(SUMS), "sums", optional=set(SUMS) - _ALWAYS)
     try:
-        if state["n_classes"] * state["bins"] > len(text):  # before memory is taken for them
-            raise ValueError(f"{state['n_classes']} classes with {state['bins']} bins")
+        size = check_whole(state["n_classes"], "classes", 1) * check_bins(state["bins"])
+        if size > len(text):  # before memory is taken for them
+            raise InputError(f"{state['n_classes']} classes with {state['bins']} bins")
         stats = CalibrationStats(**{name: state[name] for name in SETTINGS})
     except (TypeError, ValueError, OverflowError) as error:
         raise FileFormatError(f"expected valid settings, got: {error}") from error

@@ -204,7 +204,7 @@ def _columns(path: str, schema: Any, keys: Keys) -> tuple[Roles, dict[str, Any]]
     text = (schema.metadata or {}).get(METADATA.encode(), b"{}").decode(errors="replace")
     metadata = parse_metadata(text, Path(path))
     found = roles.find(list(schema.names), keys, path)
-    if metadata.get("task") == "multilabel" or len(found.labels) > 1:
+    if "multilabel" in (metadata.get("task"), keys.task) or len(found.labels) > 1:
         raise FileFormatError(f"{path}: {_SINGLE_LABEL}")
     values = found.values
     single = len(values) == 1 and not is_list(schema.field(values[0]).type)

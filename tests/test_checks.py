@@ -21,6 +21,12 @@ def test_gamma_is_refused(gamma):
         check_gamma(gamma)
 
 
+@pytest.mark.parametrize("gamma", ["2", [1.0, 2.0], ((0.2, 5.0), (1.0, 3.0))])
+def test_gamma_that_is_no_number(gamma):
+    with pytest.raises(InputError, match=r"gamma as one number, .* SampleDependentFocalLoss"):
+        check_gamma(gamma)
+
+
 @pytest.mark.parametrize("shape", [(3,), (3, 1), (3, 2), (1, 1000)])
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.int32])
 def test_logits_pass(shape, dtype):

@@ -21,6 +21,11 @@ rounded to two decimals or stored in half precision do."""
 
 def check_gamma(gamma: float) -> float:
     """γ as a float; γ ≤ −1, NaN and infinity are errors (the map's denominator reaches zero)."""
+    if isinstance(gamma, str | list | tuple):
+        raise InputError(
+            f"expected gamma as one number, got {gamma!r}; for a gamma that depends on the "
+            "probability use SampleDependentFocalLoss"
+        )
     gamma = float(gamma)
     if not (-1.0 < gamma < float("inf")):
         raise InputError(f"expected a finite gamma > -1, got {gamma}; choose gamma > -1")

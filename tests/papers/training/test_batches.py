@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -98,3 +100,14 @@ def test_mixup_of_trees_is_refused():
     config = TrainConfig(dataset="sst", model="tree_lstm", mixup=0.2)
     with pytest.raises(InputError, match="mixup 0 with trees"):
         make_batches(Splits(), config, CPU)
+
+
+def test_word_numbers_cannot_be_mixed():
+    """In integers a share of .3 is 0: the inputs would be the neighbour's, the labels not."""
+    blobs = load("blobs")
+    words = [replace(part, inputs=part.inputs.to(torch.int64)) for part in blobs.parts().values()]
+    splits = replace(blobs, **dict(zip(blobs.parts(), words)))
+    config = TrainConfig(dataset="20newsgroups", model="text_cnn", mixup=0.2)
+    with pytest.raises(InputError, match="mixup 0 with word numbers"):
+        make_batches(splits, config, CPU)
+    make_batches(splits, config.replace(mixup=0.0), CPU)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
 import signal
 import subprocess
@@ -14,6 +16,7 @@ import torch
 from focalcal.errors import FileFormatError, InputError
 from focalcal.predictions import Predictions
 from focalcal_papers.training import RunFolder, TrainingError, load_splits, predict, train
+from focalcal_papers.training import checkpoint as checkpoint_module
 from focalcal_papers.training import loop as loop_module
 from focalcal_papers.training.checkpoint import latest_checkpoint, load_checkpoint
 from focalcal_papers.training.config import TrainConfig
@@ -109,6 +112,32 @@ def test_adafocal_adapts_to_the_calibration_split_and_resumes_its_state(config, 
     train(config, None, tmp_path / "run")
     gammas = final_tensors(tmp_path / "run", "loss")["gammas"]
     assert len(set(gammas.tolist())) > 1
+
+
+@pytest.mark.parametrize("write", range(5, 9))
+def test_killed_between_the_files_of_a_checkpoint(config, tmp_path, monkeypatch, write):
+    """AdaFocal changes its state after an epoch's last step, so that step has one checkpoint."""
+    config = config.replace(loss="adafocal", checkpoint_steps=1)
+    whole = train(config, None, tmp_path / "whole")
+
+    class Kill(BaseException):
+        pass
+
+    writes = itertools.count(1)
+
+    def killed(path, text):
+        if next(writes) == write:
+            raise Kill
+        write_text(path, text)
+
+    write_text = checkpoint_module.write_text
+    monkeypatch.setattr(checkpoint_module, "write_text", killed)
+    with contextlib.suppress(Kill):
+        train(config, None, tmp_path / "killed")
+    monkeypatch.setattr(checkpoint_module, "write_text", write_text)
+    again = train(config, None, tmp_path / "killed")
+    assert again.metrics["test"] == whole.metrics["test"]
+    assert_same_weights(tmp_path / "whole", tmp_path / "killed")
 
 
 def test_killed_inside_an_epoch_and_resumed(config, tmp_path):
@@ -230,6 +259,8 @@ def test_best_is_chosen_by_calibration_accuracy_alone(config, tmp_path):
     predictions = Predictions.load(folder.predictions("test"))
     error = 1 - (predictions.logits.argmax(1) == predictions.labels).mean()
     assert error == pytest.approx(rows[best]["test"]["error"])
+    assert predictions.provenance["epoch"] == best + 1
+    assert folder.status["epoch"] == 8  # how far the run went, not which weights it chose
 
 
 def test_traces_only_when_asked(config, tmp_path):

@@ -44,6 +44,8 @@ class TensorBatches:
         self.splits = splits.to(device)
         self.n = len(splits.train)
         self.images = splits.train.inputs.dtype == torch.uint8
+        if config.mixup and not (self.images or splits.train.inputs.is_floating_point()):
+            raise InputError("expected mixup 0 with word numbers: they have no average; remove it")
         self.crops = self.images and config.augment != "none"
         if self.crops:
             padded = F.pad(self.splits.train.inputs, (PADDING,) * 4)

@@ -65,9 +65,9 @@ def train(
 
     The folder holds config.toml, provenance.json, status.json, metrics.jsonl (one trace a line),
     checkpoints/, snapshots/ and, at the end, predictions/{calibration,test}.npz. `stop_after`
-    seconds after the call (but not before a step is done) the run saves a checkpoint and returns
-    with state "paused". `progress` is called with the fraction done. `splits` are the loaded data,
-    where the caller has them already.
+    seconds after the call the run saves a checkpoint and returns with state "paused", but not
+    before a step is done; after the last step of an epoch that epoch is evaluated first. `progress`
+    is called with the fraction done. `splits` are the loaded data, where the caller has them.
     """
     deadline = math.inf if stop_after is None else time.monotonic() + stop_after
     with _environment(config, data_dir, run_dir, device, splits) as s:
@@ -78,6 +78,7 @@ def train(
         with tensorboard_log(s.folder, used=tensorboard and s.processes.first) as log:
             while s.epoch < config.epochs:
                 s.start_epoch()
+                late = due = False
                 while s.index < steps:
                     s.step.set_rate(learning_rate(config, s.epoch + s.index / steps))
                     s.take_step()
@@ -86,14 +87,22 @@ def train(
                         _stop_if_bad(s)
                         if progress is not None and s.processes.first:
                             progress(s.total_steps / (steps * config.epochs))
-                        if s.processes.agree(time.monotonic() > deadline, s.device):
-                            s.save()
-                            return _ended(s, "paused")
-                    if config.checkpoint_steps and s.total_steps % config.checkpoint_steps == 0:
+                        late = s.processes.agree(time.monotonic() > deadline, s.device)
+                    due = bool(config.checkpoint_steps) and not (
+                        s.total_steps % config.checkpoint_steps
+                    )
+                    # The last step's checkpoint is that of the finished epoch: a second one of
+                    # the same step would overwrite the only complete one.
+                    if (late or due) and s.index < steps:
                         s.save()
+                        if late:
+                            return _ended(s, "paused")
                 log(_finish_epoch(s))
-                if s.epoch % config.checkpoint_every == 0 or s.epoch == config.epochs:
+                last = s.epoch == config.epochs
+                if late or due or last or s.epoch % config.checkpoint_every == 0:
                     s.save()
+                if late and not last:
+                    return _ended(s, "paused")
         return _ended(s, "finished")
 
 
@@ -147,6 +156,7 @@ def _ended(s: Session, state: str) -> RunResult:
         s.load_chosen()
         for split in ("calibration", "test"):
             s.predictions(split).save(s.folder.predictions(split))
+        s.epoch, s.index = s.config.epochs, 0  # the chosen weights may be of an earlier epoch
     if s.processes.first:
         s.write_status(state)
     s.processes.wait()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from focalcal.metrics import Estimate
 from focalcal.predictions import Predictions
@@ -77,7 +78,19 @@ def _run(loss, seed, ece, error=0.1, **settings):
     return Run(f"{loss}{seed}", base | settings, None, None, kept=kept)
 
 
-def test_pairs_are_clear_only_beyond_two_standard_errors():
+def test_pairs_are_clear_by_welchs_t_test():
+    rng = np.random.default_rng(0)
+    judged = []
+    for apart in (0.5, 1.5, 2.0, 2.5, 4.0):
+        first, second = rng.normal(size=5), apart + 2 * rng.normal(size=3)
+        test = stats.ttest_ind(first, second, equal_var=False)
+        judged.append(Pair("here", list(first), list(second)).clear)
+        assert judged[-1] == (test.pvalue < 0.05)
+    assert set(judged) == {False, True}
+    # Three standard errors apart: with two seeds each that is not clear.
+    assert not Pair("here", [0.0, 1.0], [2.1, 3.1]).clear
+    assert Pair("here", [1.0, 1.0], [2.0, 2.0]).clear
+    assert not Pair("here", [1.0, 1.0], [1.0, 1.0]).clear
     assert Pair("here", [1.0, 1.1], [2.0, 2.1]).clear
     assert not Pair("here", [1.0, 3.0], [2.0, 4.0]).clear
     assert not Pair("here", [1.0], [9.0, 9.1]).clear

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
+from focalcal.metrics import Estimate
 from focalcal.predictions import Predictions
 from focalcal_papers.experiments import Run
 from focalcal_papers.experiments.base import Material
-from focalcal_papers.experiments.ie_grid import grid, known, own_cells, printed_cells, seeds
+from focalcal_papers.experiments.ie_grid import (
+    _order,
+    grid,
+    known,
+    own_cells,
+    printed_cells,
+    seeds,
+)
 
 TABLE = {
     (*place, "ce"): {"value": place[1]}
@@ -117,3 +127,21 @@ def test_a_loss_with_other_settings_is_another_loss():
     assert known(papers, printed_cells("1"), "pre")[1] == ""
     assert known(other, printed_cells("1"), "pre")[1] == "not strength 2.0"
     assert own_cells("1", [other]) == 0
+
+
+def test_an_order_needs_two_printed_values():
+    """A loss with other settings has the same printed value; so have some losses."""
+    kept = {"temperature": 1.0, "n": {"calibration": 9, "test": 9}}
+    base = {"dataset": "20newsgroups", "model": "text_cnn", "epochs": 50, "seed": 0}
+    base |= {"data_settings": RANDOM}
+    wanted = (("ce", {}, 0.3), ("mmce", {"strength": 8.0}, 0.1), ("mmce", {"strength": 2.0}, 0.2))
+    runs = []
+    for loss, strength, value in wanted:
+        found = dict.fromkeys(("ece", "mce"), dataclasses.asdict(Estimate(value, value, value, 9)))
+        settings = base | {"loss": loss, "loss_settings": strength}
+        own = kept | {"before": found, "after": found}
+        runs.append(Run(f"{loss}{value}", settings, None, None, kept=own))
+    text = grid("1", Material("stored", tuple(runs))).conclusion
+    assert "before scaling: of 1 pairs of losses 1 have intervals that do not meet, 1 in" in text
+    tied = {k: r | {"value": "5"} for k, r in printed_cells("1").items()}
+    assert _order(runs, "ece", "pre", tied) == ""

@@ -37,14 +37,17 @@ READING = f"""## How to read the pages
 
 *agrees*: for theory, within the printed precision of the paper's (or, where the paper is wrong, of
 the independently checked) value; for trained networks, the printed value, give or take
-{100 * MARGIN:.0f} % of itself, meets our 95 % interval, and a T is within .15 or twice the spread
+{100 * MARGIN:.0f} % of itself, meets our interval, and a T is within .15 or twice the spread
 of the seeds. *differs*: not so. *similar* and *unlike*: the same rule where the paper's setting,
 named beside its value, is not ours. *measured*: the paper prints no number to compare with. *not
 run*: with the reason.
 
-Intervals in brackets are 95 % bootstrap intervals over the test samples; with several seeds the
-interval is that of one more run, from the spread of the seeds and the sampling error. T is chosen
-on the calibration set. Results on made-up stand-in data (`--scale smoke`) are not reported.
+Intervals in brackets are 95 % bootstrap intervals over the test samples. With several seeds the
+interval is the mean ± 1.96 standard deviations of one run, from the spread of the seeds and the
+sampling error. A 95 % interval of one more run by Student's t is 1.5 times as wide with five seeds
+and eight times with two; values far from the printed ones would then agree, so the narrower one is
+used. Whether two losses differ is judged with Student's t. T is chosen on the calibration set.
+Results on made-up stand-in data (`--scale smoke`) are not reported.
 """
 
 

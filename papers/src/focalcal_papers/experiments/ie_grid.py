@@ -11,7 +11,7 @@ import numpy as np
 
 from focalcal.metrics import Estimate
 from focalcal_papers.experiments import published
-from focalcal_papers.experiments.base import Z95, Analysis, Finding, Material, sampling_error
+from focalcal_papers.experiments.base import Z95, Analysis, Finding, Material, sampling_error, t95
 from focalcal_papers.experiments.reference import PRINTED_DATASETS, Row, number, rows
 from focalcal_papers.experiments.runs import IMAGES, Run, grouped
 from focalcal_papers.experiments.settings import EPOCHS, is_published
@@ -181,7 +181,10 @@ def _of(run: Run, stage: str) -> Any:
 
 
 def _order(runs: Sequence[Run], metric: str, stage: str, printed: dict[Key, Row]) -> str:
-    """Which pairs of losses stand in the paper's order, of those that can be told apart."""
+    """Which pairs of losses stand in the paper's order, of those that can be told apart.
+
+    Only losses with the paper's own settings, and pairs with different printed values.
+    """
     groups: dict[tuple[str, str, int], dict[str, list[Run]]] = {}
     for own in by_setting(runs).values():
         where = (own[0].dataset, own[0].network, own[0].settings["epochs"])
@@ -191,10 +194,11 @@ def _order(runs: Sequence[Run], metric: str, stage: str, printed: dict[Key, Row]
         found = [
             (ends, theirs)
             for own in by_loss.values()
-            if (ends := _mean_interval([_of(run, stage)[metric] for run in own]))
+            if own[0].variant == own[0].loss
+            and (ends := _mean_interval([_of(run, stage)[metric] for run in own]))
             and (theirs := number(known(own[0], printed, stage)[0].get("value"))) is not None
         ]
-        pairs = list(itertools.combinations(found, 2))
+        pairs = [(a, b) for a, b in itertools.combinations(found, 2) if a[1] != b[1]]
         apart = [(a, b) for a, b in pairs if a[0][1] < b[0][0] or b[0][1] < a[0][0]]
         kept = sum((a[0] < b[0]) == (a[1] < b[1]) for a, b in apart)
         if pairs:
@@ -204,9 +208,13 @@ def _order(runs: Sequence[Run], metric: str, stage: str, printed: dict[Key, Row]
 
 
 def _mean_interval(each: list[Estimate]) -> tuple[float, float] | None:
-    """The 95 % interval in percent of the mean of seeds, if it has one."""
+    """The 95 % interval in percent of the mean of seeds, if it has one.
+
+    Student's t for the spread of the seeds, the normal for the sampling error of the test set.
+    """
     found = Finding.of_seeds("", each)
     if found.spread is None:
         return None if found.low is None else (found.low, found.high)
-    half = Z95 * math.hypot(found.spread / len(each) ** 0.5, sampling_error(each))
+    of_seeds = t95(len(each) - 1) * found.spread / len(each) ** 0.5
+    half = math.hypot(of_seeds, Z95 * sampling_error(each))
     return found.ours - half, found.ours + half

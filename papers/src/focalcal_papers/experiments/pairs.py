@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from focalcal_papers.experiments.base import mean_and_spread
+from focalcal_papers.experiments.base import mean_and_spread, t95
 from focalcal_papers.experiments.runs import Run, grouped
 from focalcal_papers.experiments.settings import is_published
 
@@ -26,11 +26,15 @@ class Pair:
 
     @property
     def clear(self) -> bool:
-        """Whether the means differ by more than two standard errors; single runs never do."""
+        """Whether Welch's t-test finds the means apart at 5 %; single runs never are."""
         if min(len(self.first), len(self.second)) < 2:
             return False
-        error = sum(np.var(x, ddof=1) / len(x) for x in (self.first, self.second)) ** 0.5
-        return bool(abs(self.difference) > 2 * error)
+        sizes = np.array([len(self.first), len(self.second)])
+        errors = np.array([np.var(x, ddof=1) for x in (self.first, self.second)]) / sizes
+        if not errors.any():
+            return self.difference != 0
+        df = errors.sum() ** 2 / (errors**2 / (sizes - 1)).sum()
+        return bool(abs(self.difference) > t95(df) * errors.sum() ** 0.5)
 
     def __str__(self) -> str:
         return f"{self.where} {seed_mean(self.first)} → {seed_mean(self.second)}"

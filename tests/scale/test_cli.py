@@ -56,6 +56,16 @@ def test_a_scheduler_needs_the_engine(pattern):
     assert "expected --engine dask" in str(result.exception)
 
 
+@pytest.mark.parametrize("command", ["evaluate", "fit"])
+def test_options_of_the_input_apply_to_parts_too(pattern, tmp_path, command):
+    output = ["-o", str(tmp_path / "c.json")] if command == "fit" else []
+    for option, value in (("--task", "multilabel"), ("--id", "none")):
+        result = runner.invoke(app, [command, pattern, *output, option, value])
+        assert isinstance(result.exception, FileFormatError)
+        expected = "a single-label task" if option == "--task" else "the ids 'none'"
+        assert f"expected {expected}" in str(result.exception)
+
+
 def command(*arguments, **options):
     return subprocess.Popen(
         [sys.executable, "-m", "focalcal", *map(str, arguments)],

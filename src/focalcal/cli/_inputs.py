@@ -41,6 +41,14 @@ class Inputs:
     task: Annotated[Name, "multilabel: several labels per sample."] = None
     layout: Annotated[Name, "lm-eval, lm-eval-norm or inspect answers.", "--format"] = None
 
+    @property
+    def keys(self) -> dict[str, Any]:
+        """The options that are given, as fields of `loading.Keys`."""
+        names = ("logits", "probs", "logits_prefix", "probs_prefix", "labels", "task")
+        keys = {name: getattr(self, name) for name in names} | {"ids": self.id}
+        keys["classes"] = listed(self.classes) if self.classes else None
+        return {name: value for name, value in keys.items() if value is not None}
+
     def load(self, file: str | Path, classes: Any = None, **more: Any) -> Loaded:
         """Read one file and report which columns were used; more: other fields of `loading.Keys`.
 
@@ -48,10 +56,8 @@ class Inputs:
         """
         from focalcal import loading
 
-        names = ("logits", "probs", "labels", "logits_prefix", "probs_prefix")
-        keys = {name: getattr(self, name) for name in names} | {"task": self.task or "auto"} | more
-        classes = tuple(listed(self.classes)) if self.classes else classes
-        found = loading.load(file, loading.Keys(ids=self.id, classes=classes, **keys), self.layout)
+        keys = loading.Keys(**{"classes": classes} | self.keys | more)
+        found = loading.load(file, keys, self.layout)
         if not found.is_plain:
             terminal.note(f"{Path(file).name}: {found.describe()}")
         return found
@@ -104,11 +110,7 @@ class PartInputs(Inputs):
         """The files and the engine; bad files are reported before a cluster is started."""
         from focalcal.scale import Source, open_engine
 
-        keys = {f"{name}_key": getattr(self, name) for name in ("logits", "probs", "labels")}
-        keys |= {name: getattr(self, name) for name in ("logits_prefix", "probs_prefix")}
-        if self.classes:
-            options["classes"] = listed(self.classes)
-        source = Source.open(str(where), **keys, **options)
+        source = Source.open(str(where), **options | self.keys)
         with open_engine(self.engine or "stream", self.scheduler) as running:
             yield source, running
 

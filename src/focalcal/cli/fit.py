@@ -48,7 +48,6 @@ def fit(
             inputs.parts(file) as (source, running),
             terminal.progress(f"fitting {method}") as tick,
         ):
-            params["task"] = inputs.task or "auto"
             found = scale.fit(source, method, running, floor=floor, progress=tick, **params)
         names = source.partitions[0].columns.class_names
         return _saved(found.calibrator, names, output, passes=found.passes)

@@ -171,3 +171,9 @@ def test_the_cost_bound_holds_in_simulations():
 def test_errors_say_what_is_wrong(call, message):
     with pytest.raises(InputError, match=message):
         call([0, 1], [[0.9, 0.1], [0.2, 0.8]])
+
+
+def test_one_sample_bounds_the_cost_by_the_largest():
+    assert decisions.expected_cost([[0.9, 0.1]], [[0, 1], [7, 0]], y_true=[0]).at_most == 7
+    one = decisions.threshold([0], [[0.9, 0.1]], max_error=0.5)
+    assert one.guarantee.startswith("none; 1 sample does not suffice")

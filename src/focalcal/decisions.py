@@ -67,7 +67,8 @@ class Threshold:
     def guarantee(self) -> str:
         meaning = GOALS[self.goal].format(f"{100 * self.value:g} %")
         if not self.found:
-            return f"none; {self.n:,} samples do not suffice to show {meaning}"
+            few = "1 sample does" if self.n == 1 else f"{self.n:,} samples do"
+            return f"none; {few} not suffice to show {meaning}"
         return f"{meaning}, with probability {100 * self.level:g} % (exact binomial test)"
 
 
@@ -214,12 +215,12 @@ def expected_cost(
         return Cost(decided, expected, None, None, None, level, n)
     paid = table[labels, chosen]
     measured = _mean(paid, level)
-    at_most = math.inf
+    at_most = float(table.max())
     if n > 1:
         slack = math.log(2 / (1 - level))
-        at_most = measured.value + math.sqrt(2 * paid.var(ddof=1) * slack / n)
-        at_most += 7 * float(np.ptp(table)) * slack / (3 * (n - 1))
-        at_most = min(at_most, float(table.max()))
+        bound = measured.value + math.sqrt(2 * paid.var(ddof=1) * slack / n)
+        bound += 7 * float(np.ptp(table)) * slack / (3 * (n - 1))
+        at_most = min(at_most, bound)
     return Cost(decided, expected, measured, _mean(paid - promised, level), at_most, level, n)
 
 

@@ -86,10 +86,9 @@ def plot_reliability(panel: Reliability, ax: Axes) -> Axes:
     if panel.names:
         few = len(panel.names) <= MANY
         style = {"linewidth": 1} if few else {"linewidth": 1, "color": "C0", "alpha": 0.3}
-        for name, px, py in zip(panel.names, x, y):
-            ax.plot(px[~np.isnan(py)], py[~np.isnan(py)], label=name, **style)
+        lines = [ax.plot(px[~np.isnan(py)], py[~np.isnan(py)], **style)[0] for px, py in zip(x, y)]
         if few:
-            ax.legend(frameon=False, fontsize="small")
+            ax.legend(lines, map(_literal, panel.names), frameon=False, fontsize="small")
         ax.set(xlabel="probability of the class", ylabel="frequency of the class")
     else:
         some = ~np.isnan(y)
@@ -98,5 +97,10 @@ def plot_reliability(panel: Reliability, ax: Axes) -> Axes:
         share = panel.bins.share
         ax.stairs(0.25 * share / share.max(), panel.bins.edges, fill=True, color="0.85", zorder=0)
         ax.set(xlabel="confidence", ylabel="accuracy")
-    ax.set(title=panel.title, xlim=(0, 1), ylim=(0, 1))
+    ax.set(title=_literal(panel.title), xlim=(0, 1), ylim=(0, 1))
     return ax
+
+
+def _literal(name: str) -> str:
+    """Text in which matplotlib sees no formula."""
+    return name.replace("$", r"\$")

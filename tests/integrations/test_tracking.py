@@ -6,13 +6,17 @@ import time
 import xml.etree.ElementTree as ElementTree
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 pytest.importorskip("matplotlib", reason="matplotlib is not installed")
 
+from matplotlib.figure import Figure
+
 from focalcal import metrics
 from focalcal._arrays import softmax
 from focalcal.errors import InputError
+from focalcal.figures import classwise_reliability_panel, plot_reliability
 from focalcal.integrations.tracking import badge, log_evaluation, model_card
 
 
@@ -119,3 +123,25 @@ def test_the_badge_is_an_image_that_says_the_ece(predictions):
     root = ElementTree.fromstring(badge(found))
     assert f"{100 * found['ece'].value:.1f} %" in root.get("aria-label")
     assert "#2e7d32" not in badge(found)  # over-confident by construction
+
+
+def test_a_model_card_shows_what_is_infinite_or_has_no_interval():
+    found = metrics.evaluate([0, 1], [[0.0, 1.0], [0.0, 1.0]], resamples=20)
+    text = model_card(found, model="m", dataset="two\nlines")
+    assert "| nll | ∞ | – |" in text
+    assert "2 samples of two lines, " in text
+    one = metrics.evaluate([0], [[0.9, 0.1]], resamples=20)
+    assert "\n1 sample of d, " in model_card(one, model="m", dataset="d")
+    assert "nan" not in model_card(one, model="m", dataset="d")
+
+
+def test_names_are_no_formulas_and_none_is_left_out_of_the_legend():
+    figure, names = Figure(), ("$\\frac$", "_hidden", "a$b$c")
+    panel = classwise_reliability_panel(
+        [0, 1, 2], np.eye(3) * 0.7 + 0.1, names=names, title="5 $ or 6 $"
+    )
+    ax = figure.subplots()
+    assert plot_reliability(panel, ax) is ax
+    figure.canvas.draw()
+    shown = [t.get_text().replace(r"\$", "$") for t in ax.get_legend().get_texts()]
+    assert tuple(shown) == names

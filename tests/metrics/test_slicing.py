@@ -175,3 +175,8 @@ def test_numbers_with_missing_ones_are_cut(rng):
         "a",
         "b",
     ]
+
+
+def test_slices_that_are_all_too_small_are_said():
+    found = evaluate_by([0, 1, 0], [0.1, 0.8, 0.3], by={"g": ["a", "b", "a"]}, resamples=20)
+    assert found.verdict == "No slice has the 100 samples that a test needs."

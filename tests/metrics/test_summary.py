@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 from focalcal import metrics
 from focalcal.errors import InputError
+from focalcal.metrics import METRICS
 
 FLOATS = (
     "accuracy",
@@ -127,3 +129,32 @@ def test_progress_and_defaults(rng):
 def test_level_is_checked(bad):
     with pytest.raises(InputError, match="level between 0 and 1"):
         metrics.evaluate([1, 0], [0.5, 0.5], level=bad)
+
+
+def test_numbers_have_a_true_minus_and_no_negative_zero():
+    nll, ece = METRICS["nll"], METRICS["ece"]
+    assert [nll.text(x) for x in (-np.inf, np.inf, np.nan)] == ["−∞", "∞", "–"]
+    assert [ece.text(x) for x in (-np.inf, -1e-7, -0.5)] == ["−∞", "0.00 %", "−50.00 %"]
+    assert [ece.number(x) for x in (-1e-7, -0.5, np.nan)] == ["0.00", "−50.00", "–"]
+
+
+def test_a_way_is_named_only_where_the_interval_of_the_gap_excludes_0():
+    e = metrics.evaluate([0] * 60 + [1] * 40, confidence=[0.9] * 100, resamples=99)
+    assert e.miscalibrated
+    assert e.direction == "Under-confident by 50.0 points" or e.direction.startswith("Over")
+    gap = e["confidence_gap"]
+    unclear = dataclasses.replace(gap, low=-0.1, high=abs(gap.value) + 0.1)
+    found = dataclasses.replace(e, metrics=e.metrics | {"confidence_gap": unclear})
+    assert found.direction == "Miscalibrated, but neither clearly over- nor under-confident"
+
+
+def test_the_level_decides_what_counts_as_miscalibrated():
+    e = metrics.evaluate([0, 1], confidence=[0.5, 0.5], resamples=99)
+    at = {level: dataclasses.replace(e, level=level) for level in (0.9, 0.99)}
+    at = {
+        x: dataclasses.replace(v, test=dataclasses.replace(v.test, p_value=0.03))
+        for x, v in at.items()
+    }
+    assert at[0.9].miscalibrated
+    assert not at[0.99].miscalibrated
+    assert at[0.99].direction == "No sign of miscalibration"

@@ -13,7 +13,7 @@ from focalcal import decisions, report
 from focalcal.metrics import METRICS, Monitor, compare, evaluate_by
 from focalcal.predictions import Predictions
 from focalcal.report import monitor as monitor_page
-from focalcal.report import render
+from focalcal.report import page, render, sentences
 from report.toys import calibrated
 
 
@@ -105,11 +105,100 @@ def test_the_page_of_a_monitor_has_every_shown_metric_and_escapes_names(rng):
     y, p = draw(200)
     monitor.update("<script>", p, y)
     monitor.update("no labels", p)
-    page = monitor_page.render(monitor)
-    assert "<script></td>" not in page
-    assert "&lt;script&gt;" in page
+    shown = monitor_page.render(monitor)
+    assert "<script></td>" not in shown
+    assert "&lt;script&gt;" in shown
     for m in METRICS.values():
         if m.show and m.streams:
-            assert m.title.replace("<", "&lt;") in page
-    assert "No alarm after 2 batches." in page
+            assert m.title.replace("<", "&lt;") in shown
+    assert "No alarm after 2 batches." in shown
     assert "No alarm after 0 batches." in monitor_page.render(Monitor(*draw(100)))
+    assert "No batches yet." in monitor_page.render(Monitor(*draw(100)))
+
+
+def test_names_of_batches_are_text_in_the_figures_and_one_batch_is_visible(rng):
+    p = rng.uniform(0.5, 1, 300)
+    monitor = Monitor(rng.random(300) < p, p)
+    monitor.update("<a href='x'>week</a>", p)
+    assert monitor.verdict == "No alarm after 1 batch."
+    for figure in (monitor_page.accuracy(monitor), monitor_page.evidence(monitor)):
+        for trace in figure.traces:
+            assert "<" not in "".join(trace["x"])
+    assert monitor_page.accuracy(monitor).traces[1]["mode"] == "lines+markers"
+    assert "No batch has labels yet" in monitor_page.render(monitor)
+
+
+def edited(model, **metrics):
+    """A model report whose calibrated predictions have other values."""
+    after = model.after.evaluation
+    changed = {n: dataclasses.replace(after[n], value=v) for n, v in metrics.items()}
+    after = dataclasses.replace(after, metrics=after.metrics | changed)
+    return dataclasses.replace(model, after=dataclasses.replace(model.after, evaluation=after))
+
+
+def test_the_verdict_says_of_each_metric_whether_it_rises(data):
+    model = data[0].models[0]
+    assert model.chosen == "temperature"
+    worse = sentences.verdict(edited(model, nll=9.0))
+    assert re.search(r"temperature lowers ECE from .* and raises NLL from .* to 9\.0000;", worse)
+    both = sentences.verdict(edited(model, ece=0.9, nll=9.0))
+    assert re.search(r"temperature raises ECE from .* to 90\.00 % .* and NLL from", both)
+    assert "nan" not in sentences.verdict(edited(model, ece=0.0))
+
+
+def test_models_that_cannot_be_told_apart_are_not_ranked(data):
+    found, _ = data
+    (d,) = found.differences
+    assert "After calibration, one has the lowest NLL" in found.headline
+    nll = dataclasses.replace(d.comparison["nll"], better="", p_value=0.5)
+    comparison = dataclasses.replace(d.comparison, metrics=d.comparison.metrics | {"nll": nll})
+    same = [dataclasses.replace(d, comparison=comparison)]
+    apart = "After calibration, one and noisy cannot be told apart by NLL"
+    assert f"{apart}." in sentences.headline(found.models, same)
+    assert sentences.overall_verdict(found.models, same).startswith(f"{apart} (one: ECE ")
+    third = dataclasses.replace(edited(found.models[1], nll=9.0), name="third")
+    three = sentences.headline([*found.models, third], same)
+    assert "one has the lowest NLL, but cannot be told apart from noisy." in three
+
+
+def test_infinite_losses_are_shown_and_never_best(data):
+    found, _ = data
+    model = edited(found.models[0], nll=np.inf)
+    rows = [dataclasses.replace(r, evaluation=model.after.evaluation) for r in model.methods]
+    model = dataclasses.replace(model, methods=tuple(rows))
+    assert render.best(model, METRICS["nll"]) is None
+    alone = dataclasses.replace(found, models=(model,), differences=())
+    for text in (render.html(alone).split('id="figures"')[0], render.markdown(alone)):
+        assert not re.search(r"\b(inf|nan)\b(?!\")", text)
+        assert "∞" in text
+    (d,) = found.differences
+    nll = dataclasses.replace(d.comparison["nll"], first=np.inf, p_value=np.nan, better="")
+    comparison = dataclasses.replace(d.comparison, metrics=d.comparison.metrics | {"nll": nll})
+    rows = render.difference_rows(dataclasses.replace(d, comparison=comparison))
+    assert [row[-1] for row in rows if row[0] == METRICS["nll"].heading] == ["not tested"]
+
+
+def test_right_or_wrong_alone_is_no_nan():
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 3, 120)
+    z = rng.normal(size=(120, 3)) + 9 * np.eye(3)[y]
+    model = report.Model("right", *Predictions(logits=z, labels=y).split())
+    settings = report.Settings(methods=("temperature",), resamples=20, folds=2)
+    found = report.report([model], settings).models[0]
+    assert "– when wrong" in sentences.right_wrong_text(found)
+    assert "nan" not in render.markdown(report.report([model], settings))
+
+
+def test_one_label_of_a_multi_label_task_reads_as_one_model():
+    rng = np.random.default_rng(0)
+    p = rng.random((400, 1))
+    whole = Predictions(probs=p**2, labels=(rng.random(p.shape) < p).astype(int), task="multilabel")
+    settings = report.Settings(methods=("temperature",), resamples=20, folds=2)
+    found = report.report([report.Model("m", *whole.split())], settings)
+    assert "labels" not in found.headline
+    assert found.verdict == found.models[0].verdict
+
+
+def test_long_names_wrap_in_tables():
+    table = page.piece("table", "c", ("a", "b"), [("x" * 200, "1")])
+    assert table.count('class="long"') == 1

@@ -41,7 +41,7 @@ def compare(
         found = metrics.compare(None, a, b, bins=bins, resamples=resamples, level=level, seed=seed)
     verdict = _verdict(found)
     header = ("metric", "first", "second", "second − first", "p", "better")
-    title = f"{first.stem} and {second.stem}: {found.n:,} samples"
+    title = f"{first.stem} and {second.stem}: {terminal.count(found.n, 'sample')}"
     parts = [
         terminal.Text(verdict, "bold"),
         terminal.table(header, _rows(found), title),
@@ -82,7 +82,8 @@ def _verdict(found: Comparison) -> str:
     if any(infinite):
         which = "two" if all(infinite) else "first" if infinite[0] else "second"
         best = f"The {which} gave a probability of 0 to a class that occurred"
-    return f"{best}: {m.title} {m.text(d.first)} → {m.text(d.second)}{p}, {found.n:,} samples."
+    change = f"{m.title} {m.text(d.first)} → {m.text(d.second)}{p}"
+    return f"{best}: {change}, {terminal.count(found.n, 'sample')}."
 
 
 def _rows(found: Comparison) -> Iterator[tuple[str, ...]]:
@@ -95,5 +96,6 @@ def _rows(found: Comparison) -> Iterator[tuple[str, ...]]:
         if not math.isnan(half):
             change += f" ± {m.number(half)}"
         better = (d.better or "differ") if d.p_value <= 1 - found.level else "–"
+        better = "" if math.isnan(d.p_value) else better
         values = m.number(d.first), m.number(d.second)
         yield m.heading, *values, change, p_cell(d.p_value), better

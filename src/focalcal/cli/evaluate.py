@@ -138,7 +138,7 @@ def _parts(result: Evaluation, title: str) -> Iterator[Any]:
         interval = f"{m.number(e.low)} – {m.text(e.high)}" if math.isfinite(e.low) else ""
         rows.append((m.title, m.text(e.value), interval))
     header = ("metric", "value", f"{result.level * 100:g} % interval")
-    title = f"{title}: {result.n:,} samples, {result.n_classes} {kind}"
+    title = f"{title}: {terminal.count(result.n, 'sample')}, {result.n_classes} {kind}"
     yield terminal.table(header, rows, title)
     if result.labels:
         yield _labels_table(result)
@@ -151,7 +151,7 @@ def verdict(result: Evaluation) -> str:
     from focalcal.metrics.declare import p_text, percent
 
     test, found = result.test, result.direction
-    if test.p_value < 0.05:
+    if result.miscalibrated:
         found = f"Not calibrated: {found[0].lower()}{found[1:]}"
     return (
         f"{found}; ECE {percent(test.ece)}, by chance alone about {percent(test.expected_ece)}, "

@@ -10,6 +10,7 @@ from xml.sax.saxutils import escape
 from focalcal.bins import Bins
 from focalcal.errors import InputError, MissingExtraError
 from focalcal.metrics import Evaluation, StreamedEvaluation
+from focalcal.metrics.declare import decimal
 
 METRICS = ("accuracy", "nll", "brier", "ece", "adaptive_ece", "classwise_ece", "confidence_gap")
 """Metrics that are logged by default."""
@@ -88,8 +89,12 @@ def model_card(
         if math.isfinite(e.value)
     )
     table = "".join(
-        f"| {name} | {e.value:.4f} | {e.low:.4f} – {e.high:.4f} |\n" for name, e in rows.items()
+        f"| {name} | {decimal(e.value, 'z.4f')} | "
+        f"{'–' if math.isnan(e.low) else f'{e.low:.4f} – {e.high:.4f}'} |\n"
+        for name, e in rows.items()
     )
+    samples = f"{evaluation.n:,} {'sample' if evaluation.n == 1 else 'samples'}"
+    where = " ".join(dataset.split())
     # JSON strings are YAML strings.
     model, data = (json.dumps(text, ensure_ascii=False) for text in (model, dataset))
     return (
@@ -97,7 +102,7 @@ def model_card(
         f"  - task:\n      type: {task}\n"
         f"    dataset:\n      name: {data}\n      type: {data}\n"
         f"    metrics:\n{listed}---\n\n## Calibration\n\n"
-        f"{evaluation.n:,} samples of {dataset}, {100 * evaluation.level:g} % intervals.\n\n"
+        f"{samples} of {where}, {100 * evaluation.level:g} % intervals.\n\n"
         f"| metric | value | interval |\n|---|---|---|\n{table}"
     )
 
@@ -112,9 +117,8 @@ def badge(evaluation: Evaluation) -> str:
     ece = evaluation["ece"]
     half = max(ece.value - ece.low, ece.high - ece.value)
     text = f"{100 * ece.value:.1f} % ± {100 * half:.1f}"
-    fine = evaluation.test.p_value >= 1 - evaluation.level
     left, right = 38, 7 * len(text) + 14
-    colour = "#2e7d32" if fine else "#b26a00"
+    colour = "#b26a00" if evaluation.miscalibrated else "#2e7d32"
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{left + right}" height="20" role="img" '
         f'aria-label="ECE {escape(text)}"><title>ECE {escape(text)}</title>'

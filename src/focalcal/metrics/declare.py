@@ -59,13 +59,11 @@ class Metric:
         return not {"classes", "even"} & set(self.needs)
 
     def text(self, value: float) -> str:
-        """A value as text: "12.34 %", "0.1234", "∞", or "–" where it is undefined."""
-        if math.isinf(value):
-            return "∞"
+        """A value as text: "12.34 %", "0.1234", "−∞", or "–" where it is undefined."""
         digits = (2 if self.unit == "%" else 4) if self.digits is None else self.digits
-        if self.unit == "%":
+        if self.unit == "%" and not math.isinf(value):
             return percent(value, digits)
-        return "–" if math.isnan(value) else f"{value:.{digits}f}"
+        return decimal(value, f"z.{digits}f")
 
     @property
     def heading(self) -> str:
@@ -74,12 +72,19 @@ class Metric:
 
     def number(self, value: float) -> str:
         """`text` without the unit."""
-        return self.text(value).removesuffix(" %").replace("-", "−")
+        return self.text(value).removesuffix(" %")
+
+
+def decimal(x: float, form: str = "z.4g") -> str:
+    """A number as people read it: with "−" and without "−0.00"; "∞", or "–" if undefined."""
+    if math.isnan(x):
+        return "–"
+    return f"{x:{form}}".replace("inf", "∞").replace("-", "−")
 
 
 def percent(x: float, digits: int = 2) -> str:
     """A share as text: "12.34 %", or "–" where it is undefined."""
-    return "–" if math.isnan(x) else f"{100 * x:.{digits}f} %"
+    return "–" if math.isnan(x) else f"{decimal(100 * x, f'z.{digits}f')} %"
 
 
 def p_text(p: float) -> str:

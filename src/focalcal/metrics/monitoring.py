@@ -205,7 +205,8 @@ class Monitor:
     def verdict(self) -> str:
         """One line: no alarm, or which and since when."""
         if not self.alarms:
-            return f"No alarm after {len(self.results)} batches."
+            n = len(self.results)
+            return f"No alarm after {n} {'batch' if n == 1 else 'batches'}."
         found = [f"{_FOUND[test]} since {batch}" for test, batch in self.alarms.items()]
         return f"Alarm: {'; '.join(found)}."
 

@@ -80,6 +80,8 @@ class SlicedEvaluation:
     @property
     def verdict(self) -> str:
         """One sentence: the worst slice, or that none is shown to be miscalibrated."""
+        if self.tested == 0:
+            return f"No slice has the {self.least} samples that a test needs."
         if (worst := self.worst) is None:
             return f"No slice of {self.tested} is shown to be miscalibrated."
         return (

@@ -69,15 +69,26 @@ class Evaluation:
 
     @property
     def direction(self) -> str:
-        """Over- or under-confident by how many points, or that chance explains the ECE."""
-        gap = self["confidence_gap"].value
-        if self.test.p_value >= 0.05:
+        """Over- or under-confident by how many points, or that chance explains the ECE.
+
+        The way is named only where the interval of confidence − accuracy excludes 0.
+        """
+        found = self["confidence_gap"]
+        gap = found.value
+        if not self.miscalibrated:
             return "No sign of miscalibration"
         way = "Over-confident" if gap > 0 else "Under-confident"
         points = f"by {100 * abs(gap):.1f} points"
         if abs(gap) < 0.25 * self["ece"].value:
             return f"Miscalibrated both ways (on balance {way.lower()} {points})"
+        if found.low <= 0 <= found.high:
+            return "Miscalibrated, but neither clearly over- nor under-confident"
         return f"{way} {points}"
+
+    @property
+    def miscalibrated(self) -> bool:
+        """Whether the test rejects "calibrated" at this level."""
+        return self.test.p_value <= 1 - self.level
 
     def to_dict(self) -> dict[str, Any]:
         """Plain lists, numbers and None (for a value that is undefined or infinite)."""

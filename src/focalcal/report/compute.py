@@ -98,6 +98,7 @@ def report(
     progress = progress or (lambda _: None)
     several_labels = any(model.val.task == "multilabel" for model in models)
     models = [part for model in models for part in binary_models(model)]
+    several_labels = several_labels and len(models) > 1
     names = [model.name for model in models]
     if not names or len(set(names)) < len(names):
         raise InputError(f"expected models with different names, got {', '.join(names) or 'none'}")
@@ -115,13 +116,16 @@ def report(
         for name, (y, p) in outputs.items()
         if np.array_equal(y, labels)
     )
-    judge = sentences.labels_verdict if several_labels else sentences.overall_verdict
-    verdict = judge(done)
+    if several_labels:
+        verdict = headline = sentences.labels_verdict(done)
+    else:
+        verdict = sentences.overall_verdict(done, differences)
+        headline = sentences.headline(done, differences)
     return ReportData(
         title=" / ".join(names) if len(names) < 4 else f"{len(names)} models",
         models=tuple(done),
         differences=differences,
-        headline=verdict if several_labels else sentences.headline(done),
+        headline=headline,
         verdict=verdict,
         **settings.measuring,
         seconds=time.perf_counter() - started,

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from focalcal.bins import Bins
-from focalcal.metrics import SlicedEvaluation
-from focalcal.metrics.declare import p_cell, percent
+from focalcal.metrics import METRICS, SlicedEvaluation
+from focalcal.metrics.declare import decimal, p_cell, percent
 from focalcal.metrics.proportion import share_interval
 from focalcal.report import figure as draw
 from focalcal.report import sentences
@@ -198,7 +198,7 @@ def landscape(model: ModelReport) -> Figure:
         },
         height=500,
         header=("search", "γ", "T"),
-        rows=tuple((name, *(f"{x:.4g}" for x in at)) for name, at in optima.items()),
+        rows=tuple((name, *map(decimal, at)) for name, at in optima.items()),
     )
 
 
@@ -272,6 +272,8 @@ def slices(result: SlicedEvaluation) -> Figure:
     tested = [s for s in result.slices if s.enough]
     tested.sort(key=lambda s: s.ece - s.expected_ece)
     names = [draw.label(s.name, i) for i, s in enumerate(tested)]
+    many = len(tested) > 1
+    corrected = f"Intervals and tests are corrected for {len(tested)} slices." if many else ""
     found = draw.points(
         [100 * s.ece for s in tested],
         names,
@@ -282,8 +284,7 @@ def slices(result: SlicedEvaluation) -> Figure:
     expected, tick = [100 * s.expected_ece for s in tested], {"symbol": "line-ns-open", "size": 14}
     return Figure(
         title="ECE by slice, %, after calibration",
-        text=f"{result.verdict} {result.too_few} Intervals and tests are corrected for "
-        f"{result.tested} slices.",
+        text=" ".join(filter(None, (result.verdict, result.too_few, corrected))),
         traces=[found, draw.points(expected, names, "chance alone", "@before", marker=tick)],
         layout=draw.by_name("ECE, %"),
         height=170 + 26 * len(tested),
@@ -302,7 +303,7 @@ def compared(models: Sequence[ModelReport], metric: str, title: str, scale: floa
     names = [draw.label(m.name, i) for i, m in enumerate(models)]
     pairs = [(m.before.evaluation[metric], m.after.evaluation[metric]) for m in models]
     found = dict(zip(("before", "after"), zip(*pairs)))
-    cells = {which: [f"{scale * e.value:.4g}" for e in found[which]] for which in found}
+    cells = {which: [METRICS[metric].text(e.value) for e in found[which]] for which in found}
     return Figure(
         id=f"fig-compare-{metric}",
         title=title,

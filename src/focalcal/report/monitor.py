@@ -13,11 +13,14 @@ from focalcal.report import page
 from focalcal.report.figure import Figure
 
 COLOURS = ("@before", "@after", "@third")
+DOTS = {"mode": "lines+markers", "marker": {"size": 6}}
+"""Of a line that a single batch must not hide."""
 
 
 def render(monitor: Monitor) -> str:
     """The whole page as text."""
-    figures = [accuracy(monitor), evidence(monitor), metrics(monitor)]
+    figures = [accuracy(monitor), evidence(monitor)] if monitor.results else []
+    figures += [metrics(monitor)] if any(r.metrics for r in monitor.results) else []
     rows = [
         (
             r.name,
@@ -40,10 +43,10 @@ def render(monitor: Monitor) -> str:
 
 def accuracy(monitor: Monitor) -> Figure:
     """Expected accuracy with its interval, and the measured one where there are labels."""
-    names = [r.name for r in monitor.results]
+    names, at = [r.name for r in monitor.results], _labels(monitor)
     expected = [r.expected_accuracy for r in monitor.results]
     value, low, high = ([100 * getattr(e, x) for e in expected] for x in ("value", "low", "high"))
-    measured = [(r.name, r.accuracy) for r in monitor.results if r.accuracy]
+    measured = [(x, r.accuracy) for x, r in zip(at, monitor.results) if r.accuracy]
     cells = [f"{100 * r.accuracy.value:.2f}" if r.accuracy else "–" for r in monitor.results]
     return Figure(
         id="fig-accuracy",
@@ -51,10 +54,10 @@ def accuracy(monitor: Monitor) -> Figure:
         text="Expected accuracy is the mean confidence. Bars and band are intervals; measured "
         "points below the band mean over-confidence.",
         traces=[
-            draw.band(names, low, high, "@after"),
-            draw.line(names, value, "expected", "@after"),
+            draw.band(at, low, high, "@after"),
+            draw.line(at, value, "expected", "@after", **DOTS),
             draw.points(
-                [name for name, _ in measured],
+                [x for x, _ in measured],
                 [100 * e.value for _, e in measured],
                 "measured",
                 "@before",
@@ -73,10 +76,10 @@ def accuracy(monitor: Monitor) -> Figure:
 
 def evidence(monitor: Monitor) -> Figure:
     """−log10 of the p-value of each test, with the line at which it is an alarm."""
-    names, limit = [r.name for r in monitor.results], -math.log10(monitor.threshold)
+    at, limit = _labels(monitor), -math.log10(monitor.threshold)
     rows = [[-math.log10(max(r.p_values[t], 1e-16)) for r in monitor.results] for t in TESTS]
-    traces = [draw.line(names, y, t, c) for y, t, c in zip(rows, TESTS, COLOURS)]
-    alarm = draw.line(names, [limit] * len(names), "alarm", "@wrong", line=draw.DOTTED)
+    traces = [draw.line(at, y, t, c, **DOTS) for y, t, c in zip(rows, TESTS, COLOURS)]
+    alarm = draw.line(at, [limit] * len(at), "alarm", "@wrong", line=draw.DOTTED)
     return Figure(
         id="fig-evidence",
         title="Evidence: −log10 of the anytime-valid p-values",
@@ -92,6 +95,7 @@ def metrics(monitor: Monitor) -> Figure:
     """One declared metric at a time over the labelled batches, the reference as a line."""
     labelled = [r for r in monitor.results if r.metrics]
     names = [r.name for r in labelled]
+    at = [x for x, r in zip(_labels(monitor), monitor.results) if r.metrics]
     choices, cells = [], []
     for m in METRICS.values():
         if not m.show or m.name not in monitor.reference["metrics"]:
@@ -101,8 +105,8 @@ def metrics(monitor: Monitor) -> Figure:
         before, *values = (math.nan if (x := f.get(m.name)) is None else x for f in found)
         after, level = [scale * x for x in values], [scale * before] * len(names)
         traces = [
-            draw.line(names, after, "batch", "@after", mode="lines+markers"),
-            draw.line(names, level, "reference", "@before", line={"dash": "dot"}),
+            draw.line(at, after, "batch", "@after", **DOTS),
+            draw.line(at, level, "reference", "@before", line={"dash": "dot"}),
         ]
         choices.append((m.title + (", %" if m.unit == "%" else ""), traces))
         cells.append((m.title, map(m.text, values)))
@@ -114,6 +118,11 @@ def metrics(monitor: Monitor) -> Figure:
         choices=tuple(choices),
         **draw.table(("batch", names), *cells),
     )
+
+
+def _labels(monitor: Monitor) -> list[str]:
+    """The names of the batches as axis labels."""
+    return [draw.label(r.name, i) for i, r in enumerate(monitor.results)]
 
 
 def _layout(title: str, **more: Any) -> dict[str, Any]:

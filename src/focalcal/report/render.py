@@ -8,11 +8,12 @@ from __future__ import annotations
 import base64
 import dataclasses
 import json
+import math
 from collections.abc import Sequence
 from typing import Any
 
 from focalcal.metrics import METRICS, Estimate, Metric
-from focalcal.metrics.declare import p_text, percent
+from focalcal.metrics.declare import decimal, p_text, percent
 from focalcal.report import figures as F
 from focalcal.report import page, sentences
 from focalcal.report.data import MethodResult, ModelDifference, ModelReport, ReportData
@@ -64,7 +65,7 @@ def markdown(report: ReportData) -> str:
 
 def _fill(name: str, report: ReportData, **values: Any) -> str:
     tables = (comparison_table, difference_rows, source_table, split_table, wrong_table)
-    texts = (best, flat, interval, parameters, percent, stops)
+    texts = (best, decimal, flat, interval, parameters, percent, stops)
     return page.fill(
         name,
         report=report,
@@ -114,9 +115,9 @@ def interval(m: Metric, e: Estimate) -> str:
 
 
 def best(model: ModelReport, m: Metric) -> float | None:
-    """The best value of a column, None where the column has no better end."""
+    """The best value of a column, None where the column has no better end or nothing finite."""
     values = [r.evaluation[m.name].value for r in model.methods]
-    values = [v for v in values if v == v]
+    values = [v for v in values if math.isfinite(v)]
     if not m.better or not values:
         return None
     return (min if m.better == "lower" else max)(values)
@@ -125,7 +126,7 @@ def best(model: ModelReport, m: Metric) -> float | None:
 def parameters(result: MethodResult) -> str:
     """Fitted numbers in a line, as in "γ = 0.5, T = 1.2"."""
     letters = {"temperature": "T", "gamma": "γ"}
-    return ", ".join(f"{letters.get(k, k)} = {v:.4g}" for k, v in result.parameters.items())
+    return ", ".join(f"{letters.get(k, k)} = {decimal(v)}" for k, v in result.parameters.items())
 
 
 def comparison_table(models: Sequence[ModelReport]) -> Table:
@@ -145,7 +146,7 @@ def difference_rows(d: ModelDifference) -> list[tuple[str, ...]]:
     for m in columns():
         found = d.comparison[m.name]
         e = found.difference
-        word = "cannot be told apart"
+        word = "not tested" if math.isnan(found.p_value) else "cannot be told apart"
         if found.p_value <= 1 - d.comparison.level:
             winner = {"first": d.first, "second": d.second}.get(found.better, "differ")
             word = f"{winner} ({p_text(found.p_value)})"
@@ -176,7 +177,7 @@ def split_table(model: ModelReport) -> Table:
 
 def wrong_table(model: ModelReport) -> Table:
     """The most confident errors."""
-    header = ("row of the test file", "predicted", "true")
+    header = ("row of the test file, from 0", "predicted", "true")
     header += ("confidence before", "confidence after", "p(true class) after")
     return header, [
         (

@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from focalcal.metrics import METRICS, Estimate, Evaluation
-from focalcal.metrics.declare import percent
-from focalcal.report.data import ModelReport, View
+from focalcal.metrics.declare import decimal, percent
+from focalcal.report.data import ModelDifference, ModelReport, View
 
 
 def interval(e: Estimate) -> str:
-    """An interval in percent, as in [0.50, 0.90]."""
-    return f"[{100 * e.low:.2f}, {100 * e.high:.2f}]"
+    """An interval in percent, as in [0.50, 0.90]; empty if there is none."""
+    return "" if e.low != e.low else f" [{100 * e.low:.2f}, {100 * e.high:.2f}]"
 
 
 def shown(evaluation: Evaluation, name: str) -> str:
@@ -31,7 +31,7 @@ def accuracy_change(before: Evaluation, after: Evaluation) -> str:
     change = 100 * (after["accuracy"].value - before["accuracy"].value)
     if abs(change) < 0.005:
         return "accuracy unchanged"
-    return f"accuracy {'+' if change > 0 else '−'}{abs(change):.2f} points"
+    return f"accuracy {decimal(change, '+z.2f')} points"
 
 
 def verdict(model: ModelReport) -> str:
@@ -40,15 +40,20 @@ def verdict(model: ModelReport) -> str:
     ece, nll = shown(before, "ece"), shown(before, "nll")
     if model.chosen == model.before.method:
         return (
-            f"{before.direction}; no calibrator is clearly better than none: ECE {ece} "
+            f"{before.direction}; no calibrator is clearly better than none: ECE {ece}"
             f"{interval(before['ece'])}, NLL {nll}, accuracy {shown(before, 'accuracy')}."
         )
-    verb = "lowers" if after["ece"].value < before["ece"].value else "changes"
+    first, then = (_verb(before[name].value, after[name].value) for name in ("ece", "nll"))
+    again = "" if then == first else f"{then} "
     return (
-        f"{before.direction}; {model.chosen} {verb} ECE from {ece} to {shown(after, 'ece')} "
-        f"{interval(after['ece'])} and NLL from {nll} to {shown(after, 'nll')}; "
+        f"{before.direction}; {model.chosen} {first} ECE from {ece} to {shown(after, 'ece')}"
+        f"{interval(after['ece'])} and {again}NLL from {nll} to {shown(after, 'nll')}; "
         f"{accuracy_change(before, after)}."
     )
+
+
+def _verb(before: float, after: float) -> str:
+    return "raises" if after > before else "lowers" if after < before else "leaves"
 
 
 def best_of(models: Sequence[ModelReport]) -> ModelReport:
@@ -56,28 +61,45 @@ def best_of(models: Sequence[ModelReport]) -> ModelReport:
     return min(models, key=lambda m: m.after.evaluation["nll"].value)
 
 
-def headline(models: Sequence[ModelReport]) -> str:
+def ranking(models: Sequence[ModelReport], differences: Sequence[ModelDifference]) -> str:
+    """Which of several models has the lowest NLL, or which cannot be told apart."""
+    best = best_of(models)
+    nll = {d.first: d.comparison["nll"] for d in differences}
+    same = [
+        name
+        for name, d in nll.items()
+        if not d.better and (np.isfinite(d.first) or d.first == d.second)
+    ]
+    if len(same) == len(models) - 1:
+        *names, last = (m.name for m in models)
+        return f"After calibration, {', '.join(names)} and {last} cannot be told apart by NLL"
+    text = f"After calibration, {best.name} has the lowest NLL"
+    return f"{text}, but cannot be told apart from {', '.join(same)}" if same else text
+
+
+def headline(models: Sequence[ModelReport], differences: Sequence[ModelDifference] = ()) -> str:
     """The verdict without its details, short enough for a phone."""
     best = best_of(models)
     if len(models) > 1:
-        return f"{best.name} has the lowest NLL after calibration."
+        few = models if len(models) < 4 else ()
+        changes = " and ".join(f"{ece_change(m)} ({m.name})" for m in few)
+        return (f"ECE {changes}. " if few else "") + f"{ranking(models, differences)}."
     direction = best.before.evaluation.direction
     if best.chosen == best.before.method:
         return f"{direction}; no calibrator is clearly better than none."
     return f"{direction}; {best.chosen}: ECE {ece_change(best)}."
 
 
-def overall_verdict(models: Sequence[ModelReport]) -> str:
+def overall_verdict(
+    models: Sequence[ModelReport], differences: Sequence[ModelDifference] = ()
+) -> str:
     """One sentence about one model, or which of several is best by test NLL after calibration."""
     if len(models) == 1:
         return models[0].verdict
-    best = best_of(models)
-    nll, accuracy = (shown(best.after.evaluation, name) for name in ("nll", "accuracy"))
-    changes = ", ".join(f"{m.name} ECE {ece_change(m)}" for m in models)
-    return (
-        f"After calibration {best.name} has the lowest NLL, {nll}, with accuracy {accuracy} "
-        f"({changes})."
+    changes = "; ".join(
+        f"{m.name}: ECE {ece_change(m)}, NLL {shown(m.after.evaluation, 'nll')}" for m in models
     )
+    return f"{ranking(models, differences)} ({changes})."
 
 
 def labels_verdict(labels: Sequence[ModelReport]) -> str:
@@ -101,9 +123,10 @@ def reliability_text(view: View) -> str:
     worst = filled[np.abs(b.confidence_sums - b.correct_sums)[filled].argmax()]
     return (
         f"{view.method}: mean confidence minus accuracy is "
-        f"{100 * e['confidence_gap'].value:+.2f} points; ECE {shown(e, 'ece')} "
+        f"{decimal(100 * e['confidence_gap'].value, '+z.2f')} points; ECE {shown(e, 'ece')}"
         f"{interval(e['ece'])}. The bin with the largest share of it is "
-        f"{b.edges[worst]:.2f}–{b.edges[worst + 1]:.2f} with {b.counts[worst]:,.0f} samples, "
+        f"{b.edges[worst]:.2f}–{b.edges[worst + 1]:.2f} with {b.counts[worst]:,.0f} "
+        f"{'sample' if b.counts[worst] == 1 else 'samples'}, "
         f"confidence {percent(b.mean_confidence[worst], 1)} and "
         f"accuracy {percent(b.accuracy[worst], 1)}."
     )
@@ -120,27 +143,31 @@ def classwise_text(model: ModelReport) -> str:
 
 
 def right_wrong_text(model: ModelReport) -> str:
-    found = ((v.method, v.evaluation) for v in (model.before, model.after))
-    return " ".join(
-        f"{method}: {percent(e['high_confidence_share'].value, 1)} of the samples have confidence "
-        f"≥ {100 * e.threshold:g} % (accuracy {percent(e['high_confidence_accuracy'].value, 1)}); "
-        f"mean entropy {e['entropy_right'].value:.3f} when right, "
-        f"{e['entropy_wrong'].value:.3f} when wrong."
-        for method, e in found
-    )
+    texts = []
+    for view in (model.before, model.after):
+        e = view.evaluation
+        share, accuracy = e["high_confidence_share"].value, e["high_confidence_accuracy"].value
+        right, wrong = (decimal(e[f"entropy_{x}"].value, "z.3f") for x in ("right", "wrong"))
+        above = f"have confidence ≥ {100 * e.threshold:g} %"
+        above = f"{percent(share, 1)} of the samples {above} (accuracy {percent(accuracy, 1)})"
+        texts.append(
+            f"{view.method}: {above}; mean entropy {right} when right, {wrong} when wrong."
+        )
+    return " ".join(texts)
 
 
 def landscape_text(model: ModelReport) -> str:
     land = model.landscape
     text = (
-        f"Equal-mass ECE on the validation set. Lowest on the grid at γ = {land.grid[0]:g}, "
-        f"T = {land.grid[1]:g}; on the line {land.equation}, lowest at γ = {land.line[0]:.3g}, "
-        f"T = {land.line[1]:.3g}"
+        f"Equal-mass ECE on the validation set. Lowest on the grid at γ = {decimal(land.grid[0])}, "
+        f"T = {land.grid[1]:g}; on the line {land.equation}, lowest at "
+        f"γ = {decimal(land.line[0], 'z.3g')}, T = {land.line[1]:.3g}"
     )
     if land.lowest_nll is None:
         return f"{text}."
     gamma, temperature = land.lowest_nll
-    return f"{text}; lowest NLL at γ = {gamma:.3g}, T = {temperature:.3g}."
+    at = f"γ = {decimal(gamma, 'z.3g')}, T = {decimal(temperature, 'z.3g')}"
+    return f"{text}; lowest NLL at {at}."
 
 
 def risk_coverage_text(model: ModelReport) -> str:

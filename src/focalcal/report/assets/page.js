@@ -111,7 +111,8 @@
 
   const value = (row, column) => {
     const raw = row.children[column].dataset.value;
-    return raw === undefined ? row.children[column].textContent : raw === "" ? NaN : Number(raw);
+    if (raw === undefined) return row.children[column].textContent;
+    return raw === "" ? NaN : Number(raw.replace("inf", "Infinity"));
   };
   for (const button of document.querySelectorAll("th button")) {
     button.addEventListener("click", () => {
@@ -123,7 +124,7 @@
         const [x, y] = [value(a, column), value(b, column)];
         if (typeof x === "string") return up ? x.localeCompare(y) : y.localeCompare(x);
         if (Number.isNaN(x) || Number.isNaN(y)) return Number.isNaN(x) - Number.isNaN(y);
-        return up ? x - y : y - x;
+        return x === y ? 0 : up ? x - y : y - x;
       });
       body.append(...rows);
       for (const other of head.parentNode.children) other.removeAttribute("aria-sort");

@@ -90,3 +90,16 @@ def test_bad_input_is_refused(calibrated_data, tmp_path):
     calibrator.save(tmp_path / "c.json")
     with pytest.raises(FileFormatError, match="expected lower_ in"):
         load(tmp_path / "c.json")
+
+
+def test_weighted_intervals_stay_in_range_and_load_again(tmp_path):
+    """Sums of fractional weights are rounded: p0 was −1e-12, and the saved file was refused."""
+    rng = np.random.default_rng(0)
+    z = 3 * rng.normal(size=(400, 4))
+    y = np.argmax(z + rng.gumbel(size=z.shape), axis=1)
+    fitted = VennAbers().fit(z, y, sample_weight=rng.uniform(0.2, 3, 400))
+    assert fitted.lower_.min() == 0
+    assert fitted.upper_.max() == 1
+    fitted.save(tmp_path / "cal.json")
+    again = load(tmp_path / "cal.json")
+    np.testing.assert_array_equal(again.predict_interval(z), fitted.predict_interval(z))

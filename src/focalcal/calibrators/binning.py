@@ -345,7 +345,7 @@ def with_a_one(totals: np.ndarray, ones: np.ndarray) -> np.ndarray:
     found = []
     for i in range(2, len(x)):
         (x0, y0), (x1, y1) = stack[-1], stack[-2]
-        found.append((y1 - y0) / (x1 - x0))
+        found.append(min(max((y1 - y0) / (x1 - x0), 0.0), 1.0))  # weights sum with rounding
         # The sample changes places with group i: their common corner moves across.
         x[i - 1], y[i - 1] = x[i - 2] + x[i] - x[i - 1], y[i - 2] + y[i] - y[i - 1]
         if (y[i - 1] - y0) * (x1 - x0) < (y1 - y0) * (x[i - 1] - x0):

@@ -187,9 +187,8 @@ def _without_top(logits: Array) -> Array:
 
 
 def top_log_odds(logits: Array) -> Array:
-    xp = namespace(logits)
-    top = xp.max(logits, axis=1, keepdims=True)
-    return top - logsumexp(_without_top(logits), axis=1, keepdims=True)
+    below = logits - namespace(logits).max(logits, axis=1, keepdims=True)
+    return -logsumexp(_without_top(below), axis=1, keepdims=True)
 
 
 def replace_top(logits: Array, t: Array) -> Array:
@@ -198,8 +197,7 @@ def replace_top(logits: Array, t: Array) -> Array:
     t is raised where the top class would lose its place.
     """
     xp = namespace(logits)
-    others = _without_top(logits)
-    share = others - logsumexp(others, axis=1, keepdims=True)  # log of the others' proportions
+    share = log_softmax(_without_top(logits))  # log of the others' proportions
     least = xp.max(share, axis=1, keepdims=True) + KEEP_ARGMAX
     t = xp.where(t > least, t, least)
     return xp.where(_is_top(logits), -softplus(-t), share - softplus(t))

@@ -13,7 +13,7 @@ from focalcal._arrays import softmax
 from focalcal.calibrators import TemperatureScaling, by_slice, load
 from focalcal.calibrators.by_slice import fit_by
 from focalcal.cli import app
-from focalcal.errors import InputError
+from focalcal.errors import InputError, InputWarning
 from focalcal.metrics import nll
 from focalcal.predictions import Predictions
 
@@ -173,3 +173,18 @@ def test_several_parquet_files_are_fitted_and_calibrated_by_slice_too(rng, tmp_p
     probs = [Predictions.load(tmp_path / f"out/{i}.parquet").probs for i in range(2)]
     rows = country == "PT"
     np.testing.assert_allclose(np.concatenate(probs)[rows], own["PT"].predict_proba(z[rows]))
+
+
+def test_labels_may_be_texts():
+    rng = np.random.default_rng(0)
+    z = 2 * rng.normal(size=(2000, 3))
+    y = np.argmax(z + rng.gumbel(size=z.shape), axis=1)
+    half = np.repeat(["a", "b"], 1000)
+    z[:1000] *= 3
+    with pytest.warns(InputWarning, match="alphabetical"):
+        named = fit_by(z, np.array(["ant", "bee", "cat"])[y], half)
+    expected = fit_by(z, y, half)
+    assert named.common.class_names_ == named.slices["a"].class_names_ == ("ant", "bee", "cat")
+    assert [c.temperature_ for c in named.slices.values()] == [
+        c.temperature_ for c in expected.slices.values()
+    ]

@@ -17,6 +17,7 @@ from urllib.parse import quote, unquote
 import numpy as np
 
 from focalcal._arrays import log_softmax, to_numpy, two_columns
+from focalcal._labels import encode
 from focalcal.calibrators._newton import fit_inverse_temperature, moment_sums
 from focalcal.calibrators.base import Calibrator
 from focalcal.calibrators.temperature import TemperatureScaling
@@ -61,12 +62,16 @@ def fit_by(logits: Any, y: Any, values: Any, *, folds: int = 5, seed: int = 0) -
 
     Efron & Morris 1975.
     """
-    z, y = to_numpy(two_columns(logits)).astype(np.float64), to_numpy(y)
+    z = to_numpy(two_columns(logits)).astype(np.float64)
+    y, class_names = encode(y, z.shape[1], name="y")
     if np.shape(values) != (len(z),):
         raise InputError(f"expected a column of shape ({len(z)},), got {np.shape(values)}")
     names, index = np.unique(slice_names(values), return_inverse=True)
     enough = np.bincount(index) >= LEAST
     common = TemperatureScaling().fit(logits, y)
+    if class_names is not None:
+        common.class_names_ = class_names
+    y = to_numpy(y)
     z = common._floored(z)  # where there are probabilities of zero
     fold = np.random.default_rng(seed).permutation(len(z)) % folds
     saved = np.zeros(len(z))

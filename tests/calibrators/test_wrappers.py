@@ -163,3 +163,24 @@ def test_a_calibrator_can_be_given_by_name(data):
     assert clone(CalibratedClassifier(LogisticRegression(), "beta")).calibrator == "beta"
     with pytest.raises(InputError, match="expected a method of"):
         CalibratedClassifier(LogisticRegression(), "heat", cv=3).fit(X, y)
+
+
+def test_classes_in_an_order_of_their_own(data):
+    """As skorch keeps the order that it is given; labels were looked up as if sorted."""
+
+    class Reversed(LogisticRegression):
+        def fit(self, X, y, sample_weight=None):
+            super().fit(X, y, sample_weight)
+            self.classes_ = self.classes_[::-1]
+            return self
+
+        def decision_function(self, X):
+            return (X @ self.coef_.T + self.intercept_)[:, ::-1]
+
+    X, y = data
+    model, plain = (
+        CalibratedClassifier(kind().fit(X, y), PlattScaling()).fit(X, y)
+        for kind in (Reversed, LogisticRegression)
+    )
+    np.testing.assert_allclose(model.predict_proba(X)[:, ::-1], plain.predict_proba(X), atol=1e-9)
+    np.testing.assert_array_equal(model.predict(X), plain.predict(X))

@@ -96,7 +96,8 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
 
         given = "temperature" if self.calibrator is None else self.calibrator
         calibrator = make(given) if isinstance(given, str) else clone(given)
-        codes = np.searchsorted(self.classes_, y)
+        order = np.argsort(self.classes_)  # some estimators keep the order given to them
+        codes = order[np.searchsorted(self.classes_, y, sorter=order)]
         self.calibrator_ = calibrator.fit(logits, codes, sample_weight=sample_weight)
         return self
 

@@ -7,6 +7,7 @@ has the few functions that the standard lacks.
 from __future__ import annotations
 
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import array_api_compat
@@ -73,6 +74,16 @@ def to_numpy(x: Any) -> np.ndarray:
         x = x.detach().cpu()
         return (x.float() if str(x.dtype) == "torch.bfloat16" else x).numpy()
     return np.asarray(x)
+
+
+def full_precision(x: Array) -> AbstractContextManager[Any]:
+    """A context in which autocast does not multiply matrices in half precision."""
+    if is_torch(x):
+        import torch
+
+        if torch.is_autocast_enabled(x.device.type):
+            return torch.autocast(x.device.type, enabled=False)
+    return nullcontext()
 
 
 def like(values: Any, reference: Array) -> Array:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import copy
+import pickle
 import types
 import warnings
 
@@ -438,3 +439,60 @@ def test_unknown_names_are_not_found():
     import focalcal.calibrators
 
     assert not hasattr(focalcal.calibrators, "NoSuchCalibrator")
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_classes_of_probability_zero_deploy_without_a_floor(name, fitted, logits, tmp_path):
+    """Calibrators fitted without −∞: torch and ONNX returned NaN where NumPy did not."""
+    calibrator, z = fitted(name), logits.copy()
+    z[::3, 0] = -np.inf
+    expected = calibrator.predict_proba(z)
+    got = calibrator.to_torch()(torch.as_tensor(z)).numpy()
+    np.testing.assert_allclose(got, expected, atol=1e-12, rtol=0)
+    calibrator.to_onnx(tmp_path / "c.onnx", dtype="float64")
+    np.testing.assert_allclose(run(tmp_path / "c.onnx", z), expected, atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("name", ["temperature", "platt", "auto"])
+def test_the_floor_is_in_the_state_dict(name, calibrated_data):
+    z, y = calibrated_data(400, 4)
+    made = []
+    for least in (0.02, 0.1):
+        p = np.exp(z) / np.exp(z).sum(axis=1, keepdims=True)
+        with np.errstate(divide="ignore"):
+            made.append(METHODS[name]().fit(np.log(np.where(p < least, 0, p)), y))
+    source, other = (c.to_torch() for c in made)
+    x = torch.as_tensor(z)
+    if name == "auto":  # may have chosen other parts, or parts of other sizes
+        source, other = made[0].to_torch(), made[0].to_torch()
+        for buffer in other.buffers():
+            buffer.fill_(0.5)
+    other.load_state_dict(source.state_dict())
+    torch.testing.assert_close(other(x), source(x))
+    assert any(key.endswith("floor_") for key in source.state_dict())
+
+
+@pytest.mark.parametrize("name", ["matrix", "structured-matrix", "dirichlet", "focal-structured"])
+def test_autocast_does_not_lower_the_precision(name, fitted, logits):
+    """A product with a matrix was rounded to bfloat16: probabilities moved by 5e-3."""
+    z = torch.as_tensor(logits, dtype=torch.float32)
+    module = fitted(name).to_torch()
+    expected = module(z)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        torch.testing.assert_close(module(z), expected, rtol=0, atol=0)
+        torch.testing.assert_close(fitted(name).predict_proba(z), expected)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_modules_can_be_pickled(name, fitted, logits):
+    module = CalibratedModule(torch.nn.Identity(), fitted(name))
+    x = torch.as_tensor(logits)
+    torch.testing.assert_close(pickle.loads(pickle.dumps(module))(x), module(x))
+
+
+def test_binary_images_become_two_channels(fitted, logits):
+    images = torch.as_tensor(logits[:60, :1]).reshape(3, 1, 4, 5)
+    got = CalibratedModule(torch.nn.Identity(), fitted("platt", k=2))(images)
+    expected = fitted("platt", k=2).predict_proba(images.reshape(-1))
+    assert got.shape == (3, 2, 4, 5)
+    torch.testing.assert_close(got.movedim(1, -1).reshape(-1, 2), expected)

@@ -172,3 +172,11 @@ def test_a_multi_label_fit_forgets_an_earlier_floor(votes):
     assert calibrator.floor_ > 0
     labels = (np.arange(300).reshape(100, 3) % 2) ^ (z > -1)
     assert calibrator.set_params(task="multilabel").fit(np.maximum(z, -9), labels).floor_ == 0
+
+
+def test_a_zero_does_not_change_other_rows(calibrated_data):
+    """Logits further than 1e4 below the largest of their row were raised if any row had a zero."""
+    fitted = make("temperature").fit(*calibrated_data(100, 3))
+    fitted.temperature_ = 1e4
+    row, other = [[3e4, 0.0, 0.0]], [[0.0, -np.inf, 0.0]]
+    np.testing.assert_array_equal(fitted.predict_proba(row + other)[:1], fitted.predict_proba(row))

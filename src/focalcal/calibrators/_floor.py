@@ -35,7 +35,7 @@ def finite(logits: Array) -> Array:
     """Logits with −∞ replaced by finite numbers whose softmax is 0 as well."""
     xp = namespace(logits)
     least = xp.max(logits, axis=1, keepdims=True) - IMPOSSIBLE
-    return xp.where(logits < least, least, logits)
+    return xp.where(logits == -xp.inf, least, logits)
 
 
 def temperature_loss(logits: np.ndarray, labels: np.ndarray, weights: np.ndarray | None) -> float:

@@ -20,6 +20,7 @@ from focalcal._arrays import (
     as_array,
     as_float,
     detach,
+    full_precision,
     is_torch,
     namespace,
     to_numpy,
@@ -205,7 +206,8 @@ class Calibrator(BaseEstimator):
 
     def _fitted(self) -> dict[str, Any]:
         """What defines the map: attributes by name, or the calibrators of a multi-label task."""
-        names = ("labels_",) if self.task == "multilabel" else self.state
+        names = ["labels_"] if self.task == "multilabel" else [*self.state]
+        names += ["floor_"] if self.floor_ > 0 else []
         return {name: getattr(self, name) for name in names}
 
     def _check_state(self) -> None:
@@ -272,13 +274,19 @@ class Calibrator(BaseEstimator):
 
     def predict_log_proba(self, logits: Any) -> Array:
         """Calibrated log-probabilities, of the same kind, device and precision as `logits`."""
-        return self._calibrated(self._checked(logits))
+        logits = self._checked(logits)
+        with full_precision(logits):
+            return self._calibrated(logits)
 
     def _checked(self, logits: Any) -> Array:
         """Logits (N, K) of as many classes or labels as were fitted, finite or for a floor."""
         check_is_fitted(self, "n_classes_")
         logits = self._shaped(check_usable_logits(logits, zeros=self.task != "multilabel"))
-        return finite(logits) if self.floor_ == 0 and has_zeros(logits) else logits
+        return self._finite(logits) if has_zeros(logits) else logits
+
+    def _finite(self, logits: Array) -> Array:
+        """Logits (N, K) without −∞ unless there is a floor for it."""
+        return logits if self.task == "multilabel" or self.floor_ > 0 else finite(logits)
 
     def _shaped(self, logits: Array) -> Array:
         multilabel = self.task == "multilabel"

@@ -43,7 +43,7 @@ _INFINITIES = {"inf": math.inf, "-inf": -math.inf}  # JSON has no infinity; T = 
 def to_dict(calibrator: Calibrator) -> dict[str, Any]:
     """The JSON document of a fitted calibrator."""
     check_is_fitted(calibrator, "n_classes_")
-    state = calibrator._fitted() | ({"floor_": calibrator.floor_} if calibrator.floor_ > 0 else {})
+    state = calibrator._fitted()
     params = calibrator.get_params(deep=False)
     document = {
         "format": FORMAT,

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from focalcal._arrays import as_float
+from focalcal._arrays import as_float, full_precision
 from focalcal.calibrators.base import Calibrator
 from focalcal.calibrators.to_onnx import OPSET, attach_to_onnx
 from focalcal.errors import InputError, MissingExtraError
@@ -55,7 +55,7 @@ class CalibratorModule(nn.Module):
                 # torch.tensor copies: a buffer must not share memory with the calibrator.
                 self.register_buffer(name, torch.tensor(value, dtype=torch.float64))
         self.parts = nn.ModuleDict({name: CalibratorModule(c) for name, c in parts.items()})
-        self.register_load_state_dict_post_hook(lambda module, _: module._read_scalars())
+        self.register_load_state_dict_post_hook(_read_scalars)
 
     def forward(self, logits: Tensor) -> Tensor:
         """Probabilities (N, K) of logits (N, K), or (N, 2) of binary logits (N,) or (N, 1)."""
@@ -63,7 +63,9 @@ class CalibratorModule(nn.Module):
 
     def log_proba(self, logits: Tensor) -> Tensor:
         """Log-probabilities, for losses and for products of many probabilities."""
-        return self._bound()._calibrated(self._calibrator._shaped(as_float(logits)))
+        logits = self._calibrator._shaped(as_float(logits))
+        with full_precision(logits):
+            return self._bound()._calibrated(self._calibrator._finite(logits))
 
     def _bound(self) -> Calibrator:
         """The calibrator with its arrays replaced by this module's buffers.
@@ -83,11 +85,6 @@ class CalibratorModule(nn.Module):
             setattr(bound, name, arrays.get(name, parts.get(name, value)))
         return bound
 
-    def _read_scalars(self) -> None:
-        for name, buffer in self._buffers.items():
-            if buffer.ndim == 0:
-                setattr(self._calibrator, name, float(buffer))
-
     def _apply(self, fn: Any, recurse: bool = True) -> CalibratorModule:
         exact = dict(self._buffers)
         super()._apply(fn, recurse)
@@ -98,6 +95,13 @@ class CalibratorModule(nn.Module):
 
     def extra_repr(self) -> str:
         return repr(self._calibrator)
+
+
+def _read_scalars(module: CalibratorModule, _: Any) -> None:
+    """A function of its own, because modules with a lambda cannot be pickled."""
+    for name, buffer in module._buffers.items():
+        if buffer.ndim == 0:
+            setattr(module._calibrator, name, float(buffer))
 
 
 class CalibratedModule(nn.Module):
@@ -134,7 +138,7 @@ class CalibratedModule(nn.Module):
     def forward(self, *inputs: Any, **options: Any) -> Tensor:
         """Probabilities in the shape of the logits, or log-probabilities if made with `log=True`.
 
-        Binary logits (N,) and (N, 1) become two columns.
+        Binary logits (N,) and those with one class on the class axis become two columns.
         """
         logits = _logits(self.model(*inputs, **options))
         function = self.calibrator.log_proba if self.log else self.calibrator
@@ -142,7 +146,7 @@ class CalibratedModule(nn.Module):
             return function(logits)
         last = logits.movedim(self.class_axis, -1)
         rows = function(last.reshape(-1, last.shape[-1]))
-        return rows.reshape(last.shape).movedim(-1, self.class_axis)
+        return rows.reshape(*last.shape[:-1], rows.shape[1]).movedim(-1, self.class_axis)
 
     def to_onnx(self, path: str | Path, example: Any, **options: Any) -> None:
         """Write network and calibrator as one ONNX graph; `options` go to `torch.onnx.export`.

@@ -496,3 +496,62 @@ def test_binary_images_become_two_channels(fitted, logits):
     expected = fitted("platt", k=2).predict_proba(images.reshape(-1))
     assert got.shape == (3, 2, 4, 5)
     torch.testing.assert_close(got.movedim(1, -1).reshape(-1, 2), expected)
+
+
+@pytest.mark.parametrize(
+    ("width", "k", "task", "message"),
+    [
+        (0, 4, "auto", "logits for 4 classes.*rank 1"),
+        (1, 4, "auto", "logits for 4 classes.*width 1"),
+        (1, 4, "multilabel", "logits for 4 labels.*width 1"),
+        (0, 2, "multilabel", "logits for 2 labels.*rank 1"),
+    ],
+)
+def test_attach_refuses_one_logit_for_several(width, k, task, message, fitted, tmp_path):
+    network(tmp_path / "net.onnx", width)
+    with pytest.raises(InputError, match=message):
+        attach_to_onnx(
+            tmp_path / "net.onnx", fitted("platt", "ovr", k, task), tmp_path / "both.onnx"
+        )
+
+
+def test_attach_to_a_network_that_has_the_name_of_the_output(fitted, logits, tmp_path):
+    """Networks with outputs `logits` and `probabilities` could not be merged."""
+    value = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        [
+            helper.make_node("Softmax", ["x"], ["probabilities"]),
+            helper.make_node("Neg", ["x"], ["z"]),
+        ],
+        "net",
+        [value("x", TensorProto.FLOAT, ["N", 4])],
+        [value(name, TensorProto.FLOAT, ["N", 4]) for name in ("probabilities", "z")],
+    )
+    opsets = [helper.make_opsetid("", 18)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), tmp_path / "net.onnx")
+    attach_to_onnx(tmp_path / "net.onnx", fitted("platt"), tmp_path / "both.onnx", output="z")
+    session = onnxruntime.InferenceSession(str(tmp_path / "both.onnx"))
+    names = ["probabilities", "calibrated_probabilities"]
+    assert [o.name for o in session.get_outputs()] == names
+    x = logits.astype(np.float32)
+    got = session.run(names[1:], {"x": x})[0]
+    expected = fitted("platt").predict_proba(-x.astype(np.float64))
+    np.testing.assert_allclose(got, expected, atol=1e-6, rtol=0)
+    assert len(onnx.load(tmp_path / "both.onnx").opset_import) == 1
+    with pytest.raises(InputError, match="expected a network without a calibrator"):
+        attach_to_onnx(
+            tmp_path / "both.onnx", fitted("platt"), tmp_path / "twice.onnx", output=names[1]
+        )
+
+
+def test_attach_refuses_outputs_that_are_no_tensors(fitted, tmp_path):
+    graph = helper.make_graph(
+        [helper.make_node("SequenceConstruct", ["x"], ["z"])],
+        "net",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 4])],
+        [helper.make_tensor_sequence_value_info("z", TensorProto.FLOAT, None)],
+    )
+    opsets = [helper.make_opsetid("", 18)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), tmp_path / "net.onnx")
+    with pytest.raises(InputError, match="got z of rank 0"):
+        attach_to_onnx(tmp_path / "net.onnx", fitted("platt"), tmp_path / "both.onnx")

@@ -24,6 +24,8 @@ OPSET = 18
 IR_VERSION = 8
 TOLERANCE = {"float64": 1e-6, "float32": 1e-5}
 """Largest difference in probability from NumPy float64, by the precision of the arithmetic."""
+PREFIX = "focalcal/"
+"""Of the tensors of an attached calibrator."""
 DTYPES = ("float16", "float32", "float64")
 
 _EXAMPLES = 3  # rows of the traced batch; the check uses another number
@@ -98,7 +100,8 @@ def attach_to_onnx(
 
     model_path: the network, an ONNX file; calibrator: a fitted calibrator; out_path: the file to
     write; output: the name of the network's logits, needed only if it has several outputs, of
-    which the others are kept; log: write `log_probabilities` instead of `probabilities`.
+    which the others are kept; log: write `log_probabilities` instead of `probabilities`. The new
+    output is `calibrated_probabilities` if the network already has a tensor of that name.
     """
     onnx = _import_onnx()
     try:
@@ -110,29 +113,37 @@ def attach_to_onnx(
     if opset < OPSET:
         network, opset = _converted(network, opset), OPSET
     tensor = logits.type.tensor_type
-    dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type).name
     rank = len(tensor.shape.dim)
     width = tensor.shape.dim[1].dim_value if rank == 2 else 0
-    columns = 0 if rank == 1 else 1 if width == 1 else None
-    if rank not in (1, 2) or (columns is None and width not in (0, calibrator.n_classes_)):
+    k, multilabel = calibrator.n_classes_, calibrator.task == "multilabel"
+    columns = 0 if rank == 1 else 1 if width == 1 and not multilabel else None
+    if rank not in (1, 2) or (width not in (0, k) if columns is None else k != 2 or multilabel):
         raise InputError(
-            f"expected a network with logits for {calibrator.n_classes_} classes, as fitted, "
-            f"got {logits.name} of rank {rank} and width {width}"
+            f"expected a network with logits for {k} {'labels' if multilabel else 'classes'}, "
+            f"as fitted, got {logits.name} of rank {rank} and width {width}"
         )
+    names = _names(network)
+    if any(name.startswith(PREFIX) for name in names):
+        raise InputError("expected a network without a calibrator, got one that has it attached")
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type).name
     verify(build(calibrator, dtype=dtype), calibrator, dtype=dtype, compute="float64")
     part = build(calibrator, dtype=dtype, log=log, columns=columns, opset=opset)
-    part = onnx.compose.add_prefix(part, "focalcal/")
+    part = onnx.compose.add_prefix(part, PREFIX)
     final = "log_probabilities" if log else "probabilities"
+    final = f"calibrated_{final}" if final in names else final
     for node in part.graph.node:
-        node.output[:] = [final if n == "focalcal/probabilities" else n for n in node.output]
+        node.output[:] = [final if n == f"{PREFIX}probabilities" else n for n in node.output]
     part.graph.output[0].name = final
     network.ir_version = part.ir_version = max(network.ir_version, IR_VERSION)
     merged = onnx.compose.merge_models(
         network,
         part,
-        io_map=[(logits.name, "focalcal/logits")],
+        io_map=[(logits.name, f"{PREFIX}logits")],
         outputs=[o.name for o in network.graph.output if o.name != logits.name] + [final],
     )
+    opsets = {o.domain: o.version for o in merged.opset_import}  # merging lists them twice
+    del merged.opset_import[:]
+    merged.opset_import.extend(map(onnx.helper.make_opsetid, opsets, opsets.values()))
     onnx.checker.check_model(merged)
     with atomic_path(out_path) as temporary:
         temporary.write_bytes(merged.SerializeToString())
@@ -184,6 +195,13 @@ def _logits_output(network: ModelProto, name: str | None) -> Any:
         names = [o.name for o in outputs]
         raise InputError(f"expected output= to name the logits among {names}, got {name!r}")
     return found[0]
+
+
+def _names(network: ModelProto) -> set[str]:
+    """The names of all tensors of a network."""
+    graph = network.graph
+    made = {name for node in graph.node for name in node.output}
+    return made | {x.name for x in [*graph.input, *graph.initializer]}
 
 
 def _converted(network: ModelProto, opset: int) -> ModelProto:

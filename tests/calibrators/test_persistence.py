@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from focalcal.calibrators import TemperatureScaling, load
+from focalcal.calibrators import IsotonicCalibration, TemperatureScaling, load
 from focalcal.errors import FileFormatError, InputError, InputWarning
 
 
@@ -86,6 +86,7 @@ HOSTILE = {
     "diagnostics without a field": lambda d: d["diagnostics"].pop("n"),
     "diagnostics of the wrong kind": lambda d: d["diagnostics"].update(iterations="many"),
     "counts that are not whole": lambda d: d["diagnostics"].update(n_per_class=[0.5]),
+    "counts of other classes": lambda d: d["diagnostics"].update(n_per_class=[150, 150]),
     "warnings that are not text": lambda d: d["diagnostics"].update(warnings=[1]),
 }
 
@@ -146,3 +147,12 @@ def test_settings_json_cannot_hold_are_refused(tmp_path, calibrated_data):
     fitted.set_params(bins=1j)
     with pytest.raises(InputError, match="JSON"):
         fitted.save(tmp_path / "cal.json")
+
+
+def test_infinite_pieces_are_refused(tmp_path, calibrated_data):
+    """Far from the logits that are tried on loading, they gave probabilities of NaN."""
+    path = tmp_path / "cal.json"
+    IsotonicCalibration().fit(*calibrated_data(300, 4)).save(path)
+    rewrite(path, lambda d: d["state"]["pieces_"][0][-1].__setitem__(1, "inf"))
+    with pytest.raises(FileFormatError, match="finite numbers in pieces_"):
+        load(path)

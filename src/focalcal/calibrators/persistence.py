@@ -78,6 +78,8 @@ def from_dict(document: Any, methods: Mapping[str, type[Calibrator]]) -> Calibra
     _expect(task in ("auto", "multilabel"), "task 'auto' or 'multilabel'", task)
     calibrator.n_classes_ = n_classes
     calibrator.diagnostics_ = _diagnostics(document["diagnostics"])
+    counts = calibrator.diagnostics_.n_per_class
+    _expect(len(counts) == n_classes, f"n_per_class of {n_classes} classes", counts)
     if "class_names" in document:
         calibrator.class_names_ = names = tuple(document["class_names"])
         _expect(len(names) == n_classes, f"{n_classes} class_names", names)
@@ -202,6 +204,7 @@ def _check_shapes(calibrator: Calibrator) -> None:
         shapes = [tuple(sizes[c] if c in sizes else int(c) for c in f) for f in forms.split("|")]
         _expect(np.shape(value) in shapes, f"{name} of a shape in {shapes}", np.shape(value))
         _expect(np.asarray(value).dtype.kind in "fiu", f"numbers in {name}", value)
+        _expect(not forms or np.isfinite(value).all(), f"finite numbers in {name}", value)
 
 
 def _expect(good: bool, what: str, got: Any) -> None:

@@ -12,7 +12,7 @@ from focalcal.files import check_suffix
 def export(
     calibrator: options.Calibrator,
     output: options.Output,
-    dtype: Annotated[str, "Type of inputs and outputs: float32 or float64."] = "float32",
+    dtype: Annotated[str, "Type of inputs and outputs: float16, float32 or float64."] = "float32",
     compute: Annotated[str, "Type of the arithmetic: float64 or float32."] = "float64",
 ) -> terminal.Result:
     """Write a calibrator as an ONNX graph.

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from focalcal.maps import closest_temperature
 from focalcal.metrics import Estimate
 from focalcal.predictions import Predictions
 from focalcal_papers.experiments import (
@@ -238,3 +239,33 @@ def test_intervals_are_measured_again_from_the_predictions(tmp_path):
     assert lost.value == kept.value
     assert kept.low > 0
     assert np.isnan([lost.low, lost.high]).all()
+
+
+def test_only_the_papers_losses_stand_beside_printed_values(stored):
+    (panel,) = claims(stored, Store(PAPERS / "results"))[0].panels
+    by_place = {curve.label: curve for curve in panel.curves}
+    # Ten losses with five seeds; MMCE with another strength is a loss of our own.
+    assert len(by_place["20newsgroups-random text_cnn"].x) == 10
+    assert sum(r.variant == "mmce strength 2.0" for r in stored) == 5
+
+
+def test_a_text_on_seeds_is_about_the_runs_shown(stored):
+    """Figures of one run per loss do not speak of means over seeds, nor of runs left out."""
+    store = Store(PAPERS / "results")
+    for name in ("ie/fig3", "ie/fig5"):
+        assert "mean ± standard deviation" not in store.read(name, "stored").conclusion
+    measured = {run.setting for run in stored if run.curvature is not None}
+    compared = {run.setting for run in EXPERIMENTS["geo/fig3"].used(stored)}
+    assert f"of {len(measured & compared)} settings" in store.read("geo/fig3", "stored").conclusion
+
+
+def test_a_ratio_of_temperatures_takes_all_seeds_of_cross_entropy(stored):
+    experiment = EXPERIMENTS["fts/compensation"]
+    found = experiment.analyse(Material("stored", tuple(experiment.accepted(stored)))).findings
+    values = {f.what: f.ours for f in found}
+    of = "cifar10 resnet18 {}, 350 epochs, seed {}"
+    plain = np.mean([values[f"T, {of.format('ce', seed)}"] for seed in (0, 1)])
+    for seed in (0, 1):
+        run = of.format("fl-3", seed)
+        ratio = values[f"T, {run}"] / plain / closest_temperature(3.0, 3).temperature
+        assert values[f"T / (T of ce × T of Ψ, K = 3), {run}"] == pytest.approx(ratio)

@@ -81,6 +81,7 @@ def test_several_seeds_are_listed_by_their_mean_and_spread():
     assert both.high > max(first, second)
     assert "One run (n = 1) per loss" in seeds(runs[1:])
     assert seeds(()) == ""
+    assert "several seeds (up to 2), each run a row; the others" in seeds(runs, "each run a row")
 
 
 def test_a_metric_without_an_interval_keeps_the_spread_of_the_seeds():

@@ -162,12 +162,13 @@ def _agreeing(place: str, found: Sequence[Finding]) -> str:
 
 
 def _printed_beside_ours(runs: Sequence[Run]) -> Curves:
-    """Printed ECE on one axis, ours on the other, with the spread of seeds."""
+    """Printed ECE on one axis, ours on the other, with the spread of seeds; the papers' losses."""
     printed = printed_cells("1") | printed_cells("7")
     points: dict[str, list[tuple[float, float, float]]] = {}
     for own in by_setting(filter(published, runs)).values():
         paper = number(known(own[0], printed, "pre")[0].get("value"))
-        if paper is None or own[0].dataset.endswith("-headers"):
+        other = own[0].variant != own[0].loss or own[0].dataset.endswith("-headers")
+        if paper is None or other:
             continue
         f = Finding.of_seeds("", [r.before["ece"] for r in own])
         points.setdefault(own[0].place, []).append((paper, f.ours, f.spread or 0.0))

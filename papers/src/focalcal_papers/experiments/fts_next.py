@@ -22,7 +22,7 @@ from focalcal_papers.experiments.fts_open import FILES, ON_NETWORKS, compare_met
 from focalcal_papers.experiments.ie_grid import by_setting, seeds
 from focalcal_papers.experiments.published import all_networks
 from focalcal_papers.experiments.reference import rows
-from focalcal_papers.experiments.runs import IMAGES, Run, fitted
+from focalcal_papers.experiments.runs import IMAGES, Run, fitted, grouped
 from focalcal_papers.experiments.settings import (
     BASES,
     SMOKE,
@@ -357,26 +357,26 @@ def _compensation(material: Material) -> Analysis:
 
 
 def _own_compensation(material: Material) -> tuple[list[Finding], str]:
-    """The same ratio for our runs, T by NLL on the calibration set."""
+    """The same ratio for our runs, T by NLL on the calibration set; of cross-entropy the mean T."""
     findings, parts = [], []
+    own = [run for run in material.runs if run.gamma is not None]
     temperature = {
-        run.label: fitted(TemperatureScaling(), run.calibration).temperature_
-        for run in material.runs
-        if run.gamma is not None
+        run.label: fitted(TemperatureScaling(), run.calibration).temperature_ for run in own
     }
-    plain = {run.place: temperature[run.label] for run in material.runs if run.loss == "ce"}
-    for run in (run for run in material.runs if run.gamma is not None):
+    by_place = grouped((run for run in own if run.loss == "ce"), lambda run: run.place)
+    plain = {k: np.mean([temperature[run.label] for run in ce]) for k, ce in by_place.items()}
+    for run in own:
         t, n = temperature[run.label], run.calibration.n
         findings.append(Finding(f"T, {run.label}", t, n=n))
         if run.gamma and run.place in plain:
             ratios = []
             for k in (2, 3, run.test.n_classes):
                 alone = closest_temperature(run.gamma, k).temperature
-                ratios.append(t / plain[run.place] / alone)
+                ratios.append(float(t / plain[run.place] / alone))
                 what = f"T / (T of ce × T of Ψ, K = {k}), {run.label}"
                 findings.append(Finding(what, ratios[-1], 1.0, n=n, tolerance=0.1))
             parts.append(f"{run.loss} {_listed(ratios)}")
     if not parts:
         return findings, ""
     text = f"Our runs, K = 2, 3 and that of the data: {'; '.join(parts)}."
-    return findings, text + seeds(material.runs)
+    return findings, text + seeds(own, "each run by itself")

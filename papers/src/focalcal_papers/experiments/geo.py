@@ -150,7 +150,8 @@ def _fig2(material: Material) -> Analysis:
     points, findings = _by_network(material)
     if not points:
         return not_measured()
-    text = _falls(points) + seeds(material.runs)
+    fixed = [run for run in _curved(material) if run.gamma is not None]
+    text = _falls(points) + seeds(fixed, "given as means")
     return Analysis(tuple(findings), text, tuple(figures.figure2(points)))
 
 
@@ -171,7 +172,7 @@ def _fig3(material: Material) -> Analysis:
         return not_measured("fewer than three runs of one length have a measured Hessian")
     return Analysis(
         tuple(f for part in parts for f in part.findings),
-        " ".join(part.conclusion for part in parts) + seeds(material.runs),
+        " ".join(part.conclusion for part in parts) + seeds(_curved(material), "each run a point"),
         tuple(panel for part in parts for panel in part.panels),
     )
 
@@ -344,7 +345,8 @@ def which_architecture(material: Material, same_length: bool = False) -> Analysi
     text = "Trace at the γ of lowest ECE"
     text += ", among networks trained for equally long: " if same_length else ": "
     text += "; ".join(parts) or "no two with several γ, so the question stays open here"
-    text += "." + seeds(material.runs)
+    fixed = [run for run in _curved(material) if run.gamma is not None]
+    text += "." + seeds(fixed, "given as means")
     rows = tuple(
         (name, f"{p.x:g}", f"{p.trace:.3g}", f"{p.top:.3g}", f"{100 * p.ece:.2f}")
         for name, found in points.items()

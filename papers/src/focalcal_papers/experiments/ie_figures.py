@@ -157,7 +157,7 @@ def _fig3(material: Material) -> Analysis:
         f"last layer: {last}."
     )
     left = [loss for loss in FIXED if loss not in runs]
-    text += (f" Not run: {', '.join(left)}." if left else "") + seeds(material.runs)
+    text += (f" Not run: {', '.join(left)}." if left else "") + seeds(tuple(runs.values()))
     panels = figures.figure3({k: r.rows for k, r in runs.items()})
     return Analysis(tuple(findings), text, tuple(panels))
 
@@ -225,7 +225,7 @@ def _fig5(material: Material) -> Analysis:
     gaps = ", ".join(f"{k} {100 * r.before['confidence_gap'].value:+.1f}" for k, r in runs.items())
     ends = ", ".join(f"{k} {100 * r.after['ece'].value:.2f}" for k, r in runs.items())
     text = f"Confidence minus accuracy before scaling, in points: {gaps}. ECE % after: {ends}."
-    text += seeds(material.runs)
+    text += seeds(tuple(runs.values()))
     return Analysis(tuple(findings), text, tuple(panels))
 
 

@@ -163,8 +163,8 @@ def _temperature(own: list[Run], theirs: float, setting: str) -> Finding:
     return Finding(f"T, {name_of(own)}", mean, theirs, n=n, setting=setting, **more)
 
 
-def seeds(runs: Sequence[Run]) -> str:
-    """How many seeds stand behind the numbers."""
+def seeds(runs: Sequence[Run], given: str = "given as mean ± standard deviation") -> str:
+    """How many seeds stand behind the numbers of `runs`, and how those of several are `given`."""
     counted = [len(own) for own in by_setting(runs).values()]
     if not counted:
         return ""
@@ -172,7 +172,7 @@ def seeds(runs: Sequence[Run]) -> str:
     if once == len(counted):
         return " One run (n = 1) per loss: the intervals say nothing of other seeds."
     text = f" {len(counted) - once} of {len(counted)} settings have several seeds"
-    text += f" (up to {max(counted)}), given as mean ± standard deviation"
+    text += f" (up to {max(counted)}), {given}"
     return text + ("; the others are one run each." if once else ".")
 
 

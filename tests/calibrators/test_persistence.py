@@ -86,7 +86,6 @@ HOSTILE = {
     "diagnostics without a field": lambda d: d["diagnostics"].pop("n"),
     "diagnostics of the wrong kind": lambda d: d["diagnostics"].update(iterations="many"),
     "counts that are not whole": lambda d: d["diagnostics"].update(n_per_class=[0.5]),
-    "counts of other classes": lambda d: d["diagnostics"].update(n_per_class=[150, 150]),
     "warnings that are not text": lambda d: d["diagnostics"].update(warnings=[1]),
 }
 

@@ -78,8 +78,6 @@ def from_dict(document: Any, methods: Mapping[str, type[Calibrator]]) -> Calibra
     _expect(task in ("auto", "multilabel"), "task 'auto' or 'multilabel'", task)
     calibrator.n_classes_ = n_classes
     calibrator.diagnostics_ = _diagnostics(document["diagnostics"])
-    counts = calibrator.diagnostics_.n_per_class
-    _expect(len(counts) == n_classes, f"n_per_class of {n_classes} classes", counts)
     if "class_names" in document:
         calibrator.class_names_ = names = tuple(document["class_names"])
         _expect(len(names) == n_classes, f"{n_classes} class_names", names)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 from scipy.optimize import minimize
@@ -193,3 +195,17 @@ def test_nearly_constant_log_odds_are_said(method):
     with pytest.warns(FitWarning, match="nearly constant"):
         make(method).fit(1e-6 * z, y)
     assert not make(method).fit(z, y).diagnostics_.warnings
+
+
+@pytest.mark.parametrize("name", ["beta", "spline"])
+@pytest.mark.parametrize("k", [2, 4])
+def test_log_odds_worse_than_chance_are_said(name, k, calibrated_data):
+    """The slope ended at zero, and every sample had the same probabilities without a word."""
+    z, y = calibrated_data(1000, k)
+    with pytest.warns(FitWarning, match=f"{k if k > 2 else 1} of .* slopes are zero"):
+        fitted = make(name).fit(-z, y)
+    p = fitted.predict_proba(z)
+    np.testing.assert_allclose(p, np.broadcast_to(p[:1], p.shape), atol=1e-9)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        make(name).fit(z, y)

@@ -138,6 +138,9 @@ class BetaCalibration(_Logistic):
     def _prior(self, slope: float, column: Column) -> tuple[np.ndarray, np.ndarray]:
         return slope_prior(slope, 2)
 
+    def _notes(self, columns: list[Column]) -> list[str]:
+        return separated_notes(columns) + useless_notes((self.a_ == 0) & (self.b_ == 0))
+
     def _features(self, s: Array) -> list[Array]:
         return [-softplus(-s), softplus(s)]
 
@@ -190,6 +193,17 @@ def separated_notes(columns: list[Column]) -> list[str]:
     return [
         f"the log-odds separate {count} of {len(columns)} problems without error; the likelihood "
         "then has no maximum and shrinkage sets the slope: use more data"
+    ]
+
+
+def useless_notes(flat: np.ndarray) -> list[str]:
+    """A warning for columns (J,) whose slope ended at its bound of zero."""
+    count = int(np.sum(flat))
+    if not count:
+        return []
+    return [
+        f"{count} of {len(flat)} slopes are zero: these log-odds rank no better than chance, "
+        "check that logits and labels belong together"
     ]
 
 

@@ -23,6 +23,7 @@ from focalcal.calibrators.binary import (
     outcome,
     separated_notes,
     slope_prior,
+    useless_notes,
 )
 from focalcal.errors import InputError
 
@@ -75,7 +76,8 @@ class SplineCalibration(ColumnCalibrator):
         slope = common_slope(columns)
         edges, pieces, fits = zip(*each(lambda c: self._fit_column(c, slope), columns))
         self.edges_, self.pieces_ = pack(edges, pieces)
-        return outcome(fits, columns, separated_notes(columns))
+        flat = np.array([len(f.coefficients) == 2 and f.coefficients[0] == 0 for f in fits])
+        return outcome(fits, columns, separated_notes(columns) + useless_notes(flat))
 
     def _fit_column(
         self, column: Column, common: float

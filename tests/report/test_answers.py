@@ -95,6 +95,17 @@ def test_without_columns_the_page_says_how_to_ask(data):
     assert "name columns of the test file with --by" in page
 
 
+def test_slices_that_are_all_too_small_are_a_sentence(data):
+    found, _ = data
+    model = found.models[0]
+    small = [dataclasses.replace(s, metrics={}) for s in model.slices.slices]
+    few = dataclasses.replace(model.slices, slices=tuple(small))
+    model = dataclasses.replace(model, slices=few)
+    shown = render.html(dataclasses.replace(found, models=(model,)))
+    assert "No slice has the 100 samples that a test needs. Too few samples" in shown
+    assert "fig-m0-slices" not in shown
+
+
 def test_the_page_of_a_monitor_has_every_shown_metric_and_escapes_names(rng):
     def draw(n):
         z = 2 * rng.normal(size=(n, 3))

@@ -88,7 +88,7 @@ def _model(model: ModelReport, prefix: str) -> dict[str, Any]:
         "landscape": F.landscape(model),
         "risk-coverage": F.risk_coverage(model),
     }
-    if model.slices is not None:
+    if model.slices is not None and model.slices.tested:
         drawn["slices"] = F.slices(model.slices)
     figures = {
         name: dataclasses.replace(figure, id=f"fig-{prefix}-{name}")

@@ -1,4 +1,4 @@
-"""From people's own files and frames to `Predictions`, with every other column kept."""
+"""Files and frames as `Predictions`; all other columns are kept."""
 
 from __future__ import annotations
 

@@ -120,7 +120,7 @@ class AutoCalibrator(Calibrator):
         ]
 
     def table_text(self) -> str:
-        """`table_` for people: held-out NLL and weight of every candidate."""
+        """`table_` as text: held-out NLL and weight of every candidate."""
         width = max(len(row.method) for row in self.table_)
         lines = [f"{'method':<{width}}  held-out NLL ± standard error, weight"]
         for row in self.table_:

@@ -218,8 +218,7 @@ class Calibrator(BaseEstimator):
         if self.task not in ("auto", "multilabel"):
             raise InputError(f"expected task 'auto' or 'multilabel', got {self.task!r}")
         self._check_params()
-        for name in ("decision_", "class_names_", "floor_"):  # of an earlier fit
-            self.__dict__.pop(name, None)
+        self._forget()
         logits = detach(check_usable_logits(logits, zeros=self.task != "multilabel"))
         if self.task == "multilabel":
             return self._fit_labels(logits, y, sample_weight)
@@ -252,6 +251,11 @@ class Calibrator(BaseEstimator):
         counts = np.bincount(to_numpy(labels), minlength=k)
         self._diagnose(**outcome, n=given.n, n_per_class=tuple(counts.tolist()))
         return self
+
+    def _forget(self) -> None:
+        """Remove what only an earlier fit, or a decision about it, may have set."""
+        for name in ("decision_", "class_names_", "floor_"):
+            self.__dict__.pop(name, None)
 
     def _diagnose(self, *, warnings: tuple[str, ...], **outcome: Any) -> None:
         """Set `diagnostics_`, with a note on missing classes and few samples, and warn."""

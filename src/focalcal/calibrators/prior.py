@@ -76,8 +76,7 @@ class PriorCorrection(Calibrator):
         self.n_classes_ = calibrator.n_classes_
         self._correct(calibrator, np.array(calibrator.diagnostics_.n_per_class, dtype=float))
         self.diagnostics_ = calibrator.diagnostics_
-        for name in ("decision_", "class_names_", "floor_"):  # of an earlier fit
-            self.__dict__.pop(name, None)
+        self._forget()
         if hasattr(calibrator, "class_names_"):
             self.class_names_ = calibrator.class_names_
         return self

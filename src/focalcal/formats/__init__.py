@@ -1,8 +1,8 @@
 """Files as tables: named columns in, named columns out; no pickle, nothing half-written.
 
 A table is a dict of columns with one entry per sample: arrays (N,) or (N, M) of numbers, arrays of
-texts (dtype object), or pyarrow columns, which keep the types that only Arrow has until somebody
-asks for their values (`columns.numbers`, `columns.plain`).
+texts (dtype object), or pyarrow columns, which keep the types that only Arrow has until their
+values are read (`columns.numbers`, `columns.plain`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Text: `.csv`, `.tsv` and `.jsonl`, plain or compressed by gzip.
 
-Text has no types, so a column is read as texts and becomes numbers when somebody needs numbers:
+Text has no types, so a column is read as texts and becomes numbers where numbers are needed:
 what is only carried along, such as an id 007, is written as it was read.
 """
 

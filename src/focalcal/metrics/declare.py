@@ -88,7 +88,7 @@ def percent(x: float, digits: int = 2) -> str:
 
 
 def p_text(p: float) -> str:
-    """A p-value as people read it: "p = .031", or "p < .001" where fewer digits are known."""
+    """A p-value as text: "p = .031", or "p < .001" where fewer digits are known."""
     return "p < .001" if p < 0.001 else f"p = {p:.3f}".replace("0.", ".")
 
 

@@ -17,7 +17,7 @@ def interval(e: Estimate) -> str:
 
 
 def shown(evaluation: Evaluation, name: str) -> str:
-    """A metric as people read it."""
+    """A metric as text."""
     return METRICS[name].text(evaluation[name].value)
 
 

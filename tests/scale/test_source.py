@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import shutil
+import warnings
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -236,3 +239,9 @@ def test_numbers_beside_columns_in_another_order_are_said_to_be_of_that_order(tm
     with pytest.warns(InputWarning, match="in the order b, a; the label 0 is taken to be b"):
         source = Source.open(path, classes=("b", "a"))
     assert next(source.partitions[0].batches()).labels.tolist() == [0, 1]
+    for i in range(9):
+        shutil.copy(path, tmp_path / f"{i}.parquet")
+    with warnings.catch_warnings(record=True) as shown:
+        warnings.simplefilter("default")
+        Source.open(tmp_path, classes=("b", "a"))
+    assert len(shown) == 1

@@ -216,7 +216,8 @@ def _columns(path: str, schema: Any, keys: Keys) -> tuple[Roles, dict[str, Any]]
         if len(order) == len(values):
             values = tuple(values[i] for i in order)
             if found.labels and not is_text(schema.field(found.labels[0]).type):
-                classes.warn_of_order(names, path)
+                # Of the folder: Python shows the same text once, and files may be many.
+                classes.warn_of_order(names, str(Path(path).parent))
     if found.labels and names is None and is_text(schema.field(found.labels[0]).type):
         raise FileFormatError(
             f"{path}: expected class names for the texts in {found.labels[0]!r}; "

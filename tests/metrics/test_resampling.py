@@ -7,7 +7,7 @@ import pytest
 
 from focalcal import metrics
 from focalcal.errors import InputError
-from focalcal.metrics import METRICS, Sample, sample
+from focalcal.metrics import METRICS, Sample, calibration_test, sample
 from focalcal.metrics.resampling import consistency_values, draw_counts, resample, resample_pair
 
 RESAMPLED = [name for name, m in METRICS.items() if m.resampled]
@@ -165,3 +165,11 @@ def test_resamples_are_checked(bad):
 def test_unknown_names_are_refused(name):
     with pytest.raises(InputError, match=f"got {name}"):
         metrics.bootstrap([1, 0], [0.5, 0.5], [name])
+
+
+@pytest.mark.parametrize("doubt", [1e-6, 1e-9])
+@pytest.mark.parametrize("n", [1000, 10_000])
+def test_sums_that_round_differently_are_no_evidence(rng, doubt, n):
+    """All are right, as nearly all draws are: p is 1, though ECE · n is rounded at 1e-16 · n."""
+    right = calibration_test(np.ones(n, int), confidence=1 - doubt * rng.random(n), resamples=100)
+    assert right.p_value > 0.9

@@ -94,6 +94,17 @@ def test_merged_statistics_say_the_same(data):
             assert b.p_value == pytest.approx(a.p_value, abs=0.05)
 
 
+def test_one_error_where_few_are_expected_is_no_alarm_out_of_core(rng):
+    """0.06 errors are expected per slice; in the normal limit, a single one is at 4 σ."""
+    alarms = 0
+    for _ in range(30):
+        c = 1 - rng.exponential(0.0003, (10, 200))
+        y = (rng.random(c.shape) < c).astype(int)
+        stats = {str(j): CalibrationStats(1).update(y[j], c[j]) for j in range(10)}
+        alarms += of_statistics(stats).worst is not None
+    assert alarms <= 3  # 5 % of 30, and twice its standard deviation
+
+
 def test_numbers_are_cut_into_parts_of_equal_mass(rng):
     age = rng.uniform(18, 80, 1000)
     parts = cut(age, edges_of(age))

@@ -125,12 +125,7 @@ def consistency_values(sample: Sample, resamples: int, seed: int) -> np.ndarray:
 
     Bröcker & Smith 2007; Vaicenavicius et al. 2019.
     """
-    order = sample.order
-    confidence = sample.confidence[order]
-    weights = None if sample.weights is None else sample.weights[order]
-    starts = bin_starts(confidence, _bins.equal_width_edges(sample.bins))
-    mass = confidence.astype(np.float64) if weights is None else confidence * weights
-    mass = np.add.reduceat(mass, starts)
+    confidence, weights, starts, mass = _in_bins(sample)
 
     def chunk(rows: slice) -> np.ndarray:
         rng = np.random.Generator(np.random.SFC64([seed, 1, rows.start]))
@@ -144,6 +139,29 @@ def consistency_values(sample: Sample, resamples: int, seed: int) -> np.ndarray:
         return np.abs(mass - np.add.reduceat(hits, starts, axis=1)).sum(axis=1) / sample.total
 
     return np.concatenate(map_blocks(chunk, resamples, max(_CHUNK // sample.n, 1)))
+
+
+def consistency_test(sample: Sample, resamples: int, seed: int) -> tuple[float, float]:
+    """p-value of the ECE among `consistency_values`, and their mean.
+
+    The ECE is computed as they are: where nearly all draws equal the data, as for a classifier
+    without errors, sums in another order would round to another value.
+    """
+    null = consistency_values(sample, resamples, seed)
+    _, weights, starts, mass = _in_bins(sample)
+    hits = sample.correct[sample.order] * (1.0 if weights is None else weights)
+    value = np.abs(mass - np.add.reduceat(hits, starts)).sum() / sample.total
+    return p_value(null, float(value)), float(null.mean())
+
+
+def _in_bins(sample: Sample) -> tuple[np.ndarray, np.ndarray | None, np.ndarray, np.ndarray]:
+    """Confidences and weights in order, where each bin begins, and its sum of confidences."""
+    order = sample.order
+    confidence = sample.confidence[order]
+    weights = None if sample.weights is None else sample.weights[order]
+    starts = bin_starts(confidence, _bins.equal_width_edges(sample.bins))
+    mass = confidence.astype(np.float64) if weights is None else confidence * weights
+    return confidence, weights, starts, np.add.reduceat(mass, starts)
 
 
 def p_value(null: np.ndarray, value: float) -> float:

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from focalcal._checks import check_level, check_whole
-from focalcal.bins import bin_index, mean_gap, ratio_or_zero
+from focalcal.bins import ratio_or_zero
 from focalcal.columns import read
 from focalcal.errors import InputError
 from focalcal.metrics.declare import p_text, percent
-from focalcal.metrics.resampling import check_resamples, consistency_values, p_value
+from focalcal.metrics.resampling import check_resamples, consistency_test, p_value
 from focalcal.metrics.sample import EVERYTHING, Sample, numbers_of, slices
 from focalcal.metrics.streaming import Streamed
 from focalcal.metrics.summary import Estimate, evaluate_sample, plain
@@ -138,9 +138,8 @@ def evaluate_by(
         sample = Sample.of(data.take(r), EVERYTHING, bins=bins, threshold=threshold)
         e = evaluate_sample(sample, resamples, 1 - (1 - level) / m, seed)
         # Holm's correction multiplies by up to m: so much finer must the p-value be.
-        null = consistency_values(sample, max(resamples, 2000, 200 * m), seed)
-        p = p_value(null, e.test.ece)
-        return Slice(name, len(r), e.metrics, e.test.ece, float(null.mean()), p)
+        p, chance = consistency_test(sample, max(resamples, 2000, 200 * m), seed)
+        return Slice(name, len(r), e.metrics, e.test.ece, chance, p)
 
     found = [measured(name, r) if len(r) >= least else Slice(name, len(r)) for name, r in rows]
     return SlicedEvaluation(tuple(holm(found)), level, least)
@@ -151,7 +150,8 @@ def of_statistics(
 ) -> SlicedEvaluation:
     """The same from one `CalibrationStats` per slice, as a stream or a cluster collects them.
 
-    Correctness per bin is drawn from its normal limit; the variance is that of the histogram.
+    Hits per bin are drawn from the binomial of its mean confidence, which varies a little more than
+    hits of its different confidences do (Hoeffding 1956).
     """
 
     def measured(name: str, s: CalibrationStats) -> Slice:
@@ -164,14 +164,14 @@ def of_statistics(
 
 
 def _null_of(s: CalibrationStats, draws: int = 20_000) -> tuple[float, np.ndarray]:
-    """The ECE, and its values for calibrated data: Σ_b |N(0, Σ c(1−c) over the bin)| / n."""
-    fine = s.cells()
-    c = ratio_or_zero(fine.confidence_sums, fine.counts)
-    at = bin_index(fine.edges[1:], s.top.edges)
-    variance = np.bincount(at, fine.counts * c * (1 - c), minlength=len(s.top))
+    """The ECE, and its values if hits per bin are binomial; weights count as in memory."""
+    n, expected = s.top.counts, s.top.confidence_sums
+    mean = np.clip(ratio_or_zero(expected, n), 0, 1)
     rng = np.random.default_rng(0)
-    null = np.abs(rng.standard_normal((draws, len(s.top)))) @ np.sqrt(variance)
-    return float(mean_gap(s.top)), null / float(s.total)
+    whole = np.floor(n + rng.random((draws, len(n))))
+    hits = rng.binomial(whole.astype(np.int64), mean) + (n - whole) * mean
+    value = np.abs(expected - s.top.correct_sums).sum() / s.total
+    return float(value), np.abs(expected - hits).sum(axis=1) / float(s.total)
 
 
 def holm(found: Iterable[Slice]) -> list[Slice]:

@@ -17,7 +17,7 @@ from focalcal.errors import InputError
 from focalcal.metrics.declare import METRICS, Metric
 from focalcal.metrics.intervals import bootstrap_interval, gap_interval
 from focalcal.metrics.multilabel import evaluate_labels
-from focalcal.metrics.resampling import check_resamples, consistency_values, p_value, resample
+from focalcal.metrics.resampling import check_resamples, consistency_test, resample
 from focalcal.metrics.sample import EVERYTHING, Sample, of_samples
 
 
@@ -225,8 +225,7 @@ def calibration_test(sample: Sample, *, resamples: int = 1000, seed: int = 0) ->
 
 
 def _test(sample: Sample, value: float, resamples: int, seed: int) -> CalibrationTest:
-    null = consistency_values(sample, resamples, seed)
-    return CalibrationTest(value, p_value(null, value), float(null.mean()), resamples)
+    return CalibrationTest(value, *consistency_test(sample, resamples, seed), resamples)
 
 
 def plain(x: Any) -> Any:

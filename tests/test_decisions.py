@@ -155,6 +155,18 @@ def test_the_cost_bound_holds_in_simulations():
     assert broken / 200 <= 0.17
 
 
+@pytest.mark.parametrize(("doubt", "n"), [(0.003, 100), (0.01, 100), (0.03, 200), (0.3, 50)])
+def test_calibrated_costs_are_not_called_miscalibrated(doubt, n):
+    """Samples without an error have no spread of their own: 72 % were outside at the first."""
+    rng = np.random.default_rng(4)
+    outside = 0
+    for _ in range(300):
+        p = rng.exponential(doubt, n).clip(0, 0.5)
+        found = decisions.expected_cost(p, y_true=(rng.random(n) < p).astype(int)).difference
+        outside += not found.low <= 0 <= found.high
+    assert outside / 300 <= 0.08
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [

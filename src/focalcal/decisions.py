@@ -77,8 +77,10 @@ class Cost:
     """Mean cost of deciding by least expected cost.
 
     expected: as the probabilities promise; measured: as the labels turned out; difference:
-    measured − expected; all with normal intervals. at_most: bound on the mean cost of new samples,
-    with probability `level` (empirical Bernstein). The last three are None without labels.
+    measured − expected. Their intervals are normal; those of measured and difference take the larger
+    of the spread seen and the spread promised, since samples without errors show none. at_most:
+    bound on the mean cost of new samples, with probability `level` (empirical Bernstein). The last
+    three are None without labels.
     """
 
     decided: Estimate
@@ -214,14 +216,16 @@ def expected_cost(
     if labels is None:
         return Cost(decided, expected, None, None, None, level, n)
     paid = table[labels, chosen]
-    measured = _mean(paid, level)
+    chance = float(((table[:, chosen].T - promised[:, None]) ** 2 * probs).sum()) / n
+    measured = _mean(paid, level, chance + float(promised.var()))
+    difference = _mean(paid - promised, level, chance)
     at_most = float(table.max())
     if n > 1:
         slack = math.log(2 / (1 - level))
         bound = measured.value + math.sqrt(2 * paid.var(ddof=1) * slack / n)
         bound += 7 * float(np.ptp(table)) * slack / (3 * (n - 1))
         at_most = min(at_most, bound)
-    return Cost(decided, expected, measured, _mean(paid - promised, level), at_most, level, n)
+    return Cost(decided, expected, measured, difference, at_most, level, n)
 
 
 def decide(
@@ -247,13 +251,15 @@ def decide(
     return _cheapest(probs, costs, abstain_cost)[0]
 
 
-def _mean(values: np.ndarray, level: float) -> Estimate:
+def _mean(values: np.ndarray, level: float, least: float = 0.0) -> Estimate:
+    """The mean with its normal interval from the variance of the values, or `least` if larger."""
     from scipy.special import ndtri
 
     n, value = len(values), float(values.mean())
     if n < 2:
         return Estimate(value, math.nan, math.nan, n)
-    half = float(ndtri((1 + level) / 2)) * float(values.std(ddof=1)) / math.sqrt(n)
+    variance = max(float(values.var(ddof=1)), least)
+    half = float(ndtri((1 + level) / 2)) * math.sqrt(variance / n)
     return Estimate(value, value - half, value + half, n)
 
 

@@ -77,10 +77,10 @@ class Cost:
     """Mean cost of deciding by least expected cost.
 
     expected: as the probabilities promise; measured: as the labels turned out; difference:
-    measured − expected. Their intervals are normal; those of measured and difference take the larger
-    of the spread seen and the spread promised, since samples without errors show none. at_most:
-    bound on the mean cost of new samples, with probability `level` (empirical Bernstein). The last
-    three are None without labels.
+    measured − expected. Their intervals are normal; those of measured and difference take the
+    larger of the spread seen and the spread promised, as samples without errors show none.
+    at_most: bound on the mean cost of new samples, with probability `level` (empirical Bernstein).
+    The last three are None without labels.
     """
 
     decided: Estimate

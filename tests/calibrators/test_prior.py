@@ -7,7 +7,7 @@ import pytest
 from scipy.optimize import minimize
 
 from focalcal.calibrators import PriorCorrection, TemperatureScaling, load, make
-from focalcal.calibrators.prior import estimate_prior
+from focalcal.calibrators.prior import _largest_error, estimate_prior
 from focalcal.errors import FileFormatError, FitWarning, InputError, InputWarning
 from focalcal.metrics import nll
 
@@ -108,6 +108,27 @@ def test_classes_that_look_alike_are_said(monkeypatch):
     fitted = PriorCorrection().fit(z, y)
     with pytest.warns(FitWarning, match="EM did not converge"):
         fitted.adapt(sample(500, NEW)[0])
+
+
+@pytest.mark.parametrize("k", [2, 5])
+def test_classes_without_any_difference_are_said_though_em_stands_still(k):
+    fitted = PriorCorrection().fit(np.zeros((40, k)), np.arange(40) % k)
+    with pytest.warns(FitWarning, match="hardly told apart: .* standard error of 1;"):
+        fitted.adapt(np.zeros((1000, k)))
+
+
+def test_the_standard_error_is_that_of_simulations():
+    """Against the spread of 200 estimates."""
+    train, target = np.array([0.5, 0.5]), np.array([0.7, 0.3])
+    rng = np.random.default_rng(3)
+    found, errors = [], []
+    for _ in range(200):
+        y = (rng.random(300) < target[1]).astype(int)
+        p = 1 / (1 + np.exp(0.5 - y - rng.normal(size=300)))  # x | y is N(y − 1/2, 1)
+        proba = np.column_stack([1 - p, p])
+        found.append(estimate_prior(proba, train)[0])
+        errors.append(_largest_error(proba, train, found[-1]))
+    assert np.mean(errors) == pytest.approx(np.std(np.array(found)[:, 1]), rel=0.15)
 
 
 def test_absent_classes_keep_a_trace():

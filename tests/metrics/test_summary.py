@@ -158,3 +158,21 @@ def test_the_level_decides_what_counts_as_miscalibrated():
     assert at[0.9].miscalibrated
     assert not at[0.99].miscalibrated
     assert at[0.99].direction == "No sign of miscalibration"
+
+
+def test_a_label_without_an_interval_leaves_the_mean_without_one(rng):
+    """One error of label 0 gives an AUROC but no spread; its value belongs to the mean."""
+    p = rng.uniform(0.6, 0.9, (200, 2))
+    y = np.column_stack([np.arange(200) > 0, rng.random(200) < p[:, 1]]).astype(int)
+    e = metrics.evaluate(y, p, task="multilabel", resamples=50)["auroc_of_confidence"]
+    assert 0 < e.value < 1
+    assert np.isnan([e.low, e.high]).all()
+
+
+def test_many_labels_can_be_shown_to_be_miscalibrated(rng):
+    """L/(resamples + 1) is above 5 %: without further draws no p-value could be."""
+    p = rng.uniform(0.5, 1, (400, 20))
+    y = (rng.random(p.shape) < p - 0.3).astype(int)
+    assert metrics.evaluate(y, p, task="multilabel", resamples=100).test.p_value < 0.01
+    honest = (rng.random(p.shape) < p).astype(int)
+    assert metrics.evaluate(honest, p, task="multilabel", resamples=100).test.p_value > 0.05

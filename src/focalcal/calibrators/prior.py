@@ -16,6 +16,8 @@ from focalcal.errors import FitWarning, InputError
 Prior = float | Sequence[float] | None
 TOLERANCE = 1e-9
 MAX_STEPS = 10_000
+UNSURE = 0.1
+"""Standard error of a class's share above which `adapt` warns."""
 _LEAST = 1e-12  # the smallest estimate of a prior: log 0 could not be exported as a bias
 
 
@@ -84,7 +86,8 @@ class PriorCorrection(Calibrator):
     def adapt(self, logits: Any) -> Self:
         """Estimate the target prior from logits (N, K) without labels, by EM, and correct for it.
 
-        Warns if EM does not converge, for example if the classes are indistinguishable.
+        Warns if EM does not converge, or if the samples leave the share of a class open by a
+        standard error above 0.1, as those of classes that are hardly told apart do.
         """
         check_is_fitted(self, "n_classes_")
         if self.task == "multilabel":
@@ -98,6 +101,14 @@ class PriorCorrection(Calibrator):
             warnings.warn(
                 f"PriorCorrection: EM did not converge in {MAX_STEPS} steps; the estimate is "
                 "uncertain, use more samples or a better classifier",
+                FitWarning,
+                stacklevel=2,
+            )
+        elif (error := _largest_error(proba, self.train_prior_, self.target_prior_)) > UNSURE:
+            warnings.warn(
+                "PriorCorrection: the classes are hardly told apart: a share of the estimated "
+                f"prior has a standard error of {min(error, 1):.2g}; use more samples or a better "
+                "classifier",
                 FitWarning,
                 stacklevel=2,
             )
@@ -187,3 +198,14 @@ def estimate_prior(proba: np.ndarray, train_prior: np.ndarray) -> tuple[np.ndarr
         if moved < TOLERANCE:
             return prior / prior.sum(), True
     return prior / prior.sum(), False
+
+
+def _largest_error(proba: np.ndarray, train_prior: np.ndarray, prior: np.ndarray) -> float:
+    """The largest standard error of an estimated share, by the observed information."""
+    likelihood = proba / train_prior
+    score = likelihood / (likelihood @ prior)[:, None]
+    k = len(prior)
+    centre = np.eye(k) - 1 / k  # shares sum to 1
+    values, vectors = np.linalg.eigh(centre @ (score.T @ score) @ centre)
+    values, vectors = values[1:], vectors[:, 1:]  # the first is that of the sum
+    return float(np.sqrt((vectors**2 / np.maximum(values, 1e-12)).sum(axis=1).max()))

@@ -30,10 +30,11 @@ def evaluate_labels(
     """The evaluation of labels (N, L), 0 or 1: the mean over the labels, and each by itself.
 
     A metric's interval is the mean of the labels' intervals: it holds however the labels depend on
-    one another, because the error of a mean is at most the mean of the errors. The p-value is
-    Bonferroni's, L times the smallest.
+    one another, because the error of a mean is at most the mean of the errors. It is NaN if a label
+    with a value has no interval. The p-value is Bonferroni's, L times the smallest, for which the
+    clearest label is tested with 200·L draws.
     """
-    from focalcal.metrics.summary import CalibrationTest, Estimate, evaluate
+    from focalcal.metrics.summary import CalibrationTest, Estimate, calibration_test, evaluate
 
     key, values = ("logits", logits) if y_prob is None else ("y_prob", y_prob)
     labels, values = as_array(y_true), as_array(values)
@@ -52,12 +53,20 @@ def evaluate_labels(
     metrics = {}
     for name in several[0].metrics:
         ends = ("value", "low", "high")
-        value, low, high = (_mean([getattr(e[name], end) for e in several]) for end in ends)
+        known = [e[name] for e in several if not math.isnan(e[name].value)]
+        value, low, high = (_mean([getattr(m, end) for m in known]) for end in ends)
         metrics[name] = Estimate(value, low, high, several[0].n)
     tests = [part.test for part in several]
+    p_values = [t.p_value for t in tests]
+    j = min(range(width), key=lambda j: (p_values[j], tests[j].expected_ece - tests[j].ece))
+    draws = 200 * width
+    if p_values[j] * (tests[j].resamples + 1) < 2 and draws > tests[j].resamples:  # none as large
+        given = {name: settings[name] for name in ("bins", "sample_weight") if name in settings}
+        given |= {key: values[:, j], "seed": several[j].seed, "resamples": draws}
+        p_values[j] = calibration_test(to_numpy(labels[:, j]), **given).p_value
     test = CalibrationTest(
         ece=metrics["ece"].value,
-        p_value=min(1.0, width * min(t.p_value for t in tests)),
+        p_value=min(1.0, width * min(p_values)),
         expected_ece=_mean([t.expected_ece for t in tests]),
         resamples=tests[0].resamples,
     )
@@ -68,6 +77,4 @@ def evaluate_labels(
 
 
 def _mean(values: Sequence[float]) -> float:
-    """The mean of the labels that have a value, NaN if none has."""
-    known = [value for value in values if not math.isnan(value)]
-    return float(np.mean(known)) if known else math.nan
+    return float(np.mean(values)) if values else math.nan

@@ -27,7 +27,9 @@ SLOPES = (0.6, 0.8, 1.0, 1.25, 1.6)
 MISCALIBRATED = np.array([(a, b) for a in SHIFTS for b in SLOPES if (a, b) != (0.0, 1.0)])
 """Alternatives to "calibrated": log-odds of being right = shift + slope · log-odds claimed."""
 EFFECTS = (0.5, 1.0, 2.0, 3.0)
-"""Alternatives to a standard normal z: its mean."""
+"""Alternatives to equal odds in past and batch: the change of a test statistic, in its σ."""
+STEEPEST = 1.5
+"""The largest change of log-odds that is an alternative: rare events make σ small."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,73 +107,80 @@ def miscalibration_ratios(
     return np.array([ratio(*alternative) for alternative in MISCALIBRATED.tolist()])
 
 
-def normal_ratios(z: float, *, two_sided: bool) -> np.ndarray:
-    """Log-likelihood ratios of means in `EFFECTS` (and their negatives) to a standard normal."""
-    means = np.array(EFFECTS)
-    means = np.concatenate([-means, means]) if two_sided else means
-    return means * z - means**2 / 2
-
-
 def accuracy_ratios(past: Bins, batch: Bins) -> np.ndarray:
     """Log-ratios against "accuracy at equal confidence is as in the past".
 
     Given how many samples of past and batch together are right in a bin, the number in the batch is
-    hypergeometric, whatever the accuracy. Its standardised sum over bins (Cochran, Mantel &
-    Haenszel) sees a common change, its χ² over bins any other. As the past includes every earlier
-    batch, the statistics of different batches are independent.
+    hypergeometric, whatever the accuracy. Alternatives change the odds of being right by a common
+    factor, as the test of Cochran, Mantel & Haenszel expects, or up or down in each bin.
     """
     n, m = batch.counts, past.counts
-    total, right = n + m, batch.correct_sums + past.correct_sums
-    some = (n > 0) & (m > 0)
-    n, total, right = n[some], total[some], right[some]
-    share = right / total
-    off = batch.correct_sums[some] - n * share
-    variance = n * share * (1 - share) * (total - n) / np.maximum(total - 1, 1)
-    return _ratios_of(off.sum(), variance.sum(), off, variance)
+    right = batch.correct_sums + past.correct_sums
+    return _ratios(batch.correct_sums, n, m, right, _variance(n, m, right), np.ones(len(n)))
 
 
 def confidence_ratios(past: Bins, batch: Bins) -> np.ndarray:
     """Log-ratios against "confidences are distributed as in the past"; labels take no part.
 
-    The batch's bin counts are compared with those of past and batch together: a rank test (mean
-    bin) sees a common shift, χ² over bins any other change. Independent between batches.
+    Given the counts of past and batch together, and of the batch in lower bins, the batch's count
+    in a bin is hypergeometric among the samples at or above that bin. Weighted by the share of
+    these, a common change of the odds is what Wilcoxon's rank test expects.
     """
-    n, both = float(batch.total), batch.counts + past.counts
-    total = float(both.sum())
-    share = both / total
-    rank = np.cumsum(share) - share / 2
-    factor = n * (total - n) / max(total - 1, 1)
-    shift = float((batch.counts * rank).sum() - n * (share * rank).sum())
-    spread = factor * float((share * rank**2).sum() - (share * rank).sum() ** 2)
-    off, variance = batch.counts - n * share, factor * share
-    # Σ off = 0 takes one degree of freedom: the covariance of counts is diag(share) − share·shareᵀ.
-    return _ratios_of(shift, spread, off, variance, lost=1)
+    both = batch.counts + past.counts
+    n, m, above = (np.cumsum(x[::-1])[::-1] for x in (batch.counts, past.counts, both))
+    share = above / above[0]
+    expected = _variance(batch.total * share, past.total * share, both)
+    return _ratios(batch.counts, n, m, both, expected, share)
 
 
-def _ratios_of(
-    shift: float, spread: float, off: np.ndarray, variance: np.ndarray, lost: int = 0
+def _variance(n: np.ndarray, m: np.ndarray, hits: np.ndarray) -> np.ndarray:
+    """Of the number of hits among n samples, if `hits` of n + m are."""
+    total = n + m
+    product = n * m * hits * np.maximum(total - hits, 0)
+    return product / np.maximum(total**2 * (total - 1), 1)
+
+
+def _ratios(
+    found: np.ndarray,
+    n: np.ndarray,
+    m: np.ndarray,
+    hits: np.ndarray,
+    variance: np.ndarray,
+    weights: np.ndarray,
 ) -> np.ndarray:
-    """Ratios of the normal of a signed sum, and of that of the χ² of its parts."""
-    from scipy.special import chdtrc, ndtri
+    """Log-ratios of tables (B,), each of a hypergeometric number of hits in n of n + m samples.
 
-    z = shift / math.sqrt(spread) if spread > 0 else 0.0
-    off, variance = _joined(off, variance)
-    freedom = len(off) - lost
-    other = 0.0
-    if freedom > 0:
-        chi2 = float((off**2 / variance).sum())
-        other = float(-ndtri(max(chdtrc(freedom, chi2), 1e-300)))
-    return np.concatenate([normal_ratios(z, two_sided=True), normal_ratios(other, two_sided=False)])
+    `found` is tilted: exp(θ·found)/E exp(θ·found) has mean 1 for any θ that does not depend on it,
+    also where events are rare and no normal limit holds. The alternatives: θ common to all tables
+    but for their weights, of both signs, with a mean of `EFFECTS` standard errors; and the mean
+    over both signs in each table, where each adds to a χ² so that it grows by `EFFECTS` of its own
+    standard errors. variance: what sets θ, known before `found`.
+    """
+    effects = np.array(EFFECTS)
+    spread = math.sqrt(max(float(weights**2 @ variance), 1e-300))
+    common = np.concatenate([-effects, effects])[:, None] * weights / spread
+    freedom = max(float(np.minimum(variance, 1).sum()), 1.0)
+    shift = np.sqrt(effects * math.sqrt(2 / freedom))
+    own = shift[:, None] / np.sqrt(np.maximum(variance, 1e-300))
+    tilts = np.clip(np.concatenate([common, own, -own]), -STEEPEST, STEEPEST)
+    logs = np.zeros(tilts.shape)
+    for b in np.flatnonzero(np.minimum(np.minimum(n, m), np.minimum(hits, n + m - hits)) > 0):
+        logs[:, b] = _tilted(found[b], n[b], m[b], hits[b], tilts[:, b])
+    signed, up, down = np.split(logs, [len(common), len(common) + len(own)])
+    either = np.logaddexp(up, down) - math.log(2)
+    return np.concatenate([signed.sum(axis=1), either.sum(axis=1)])
 
 
-def _joined(off: np.ndarray, variance: np.ndarray, least: float = 3.0) -> list[np.ndarray]:
-    """Neighbouring bins joined until each has the variance that the normal limit needs."""
-    groups, start, held = [], 0, 0.0
-    for i, v in enumerate(variance.tolist()):
-        held += v
-        if held >= least:
-            groups.append(start)
-            start, held = i + 1, 0.0
-    if not groups:
-        return [np.empty(0), np.empty(0)]
-    return [np.add.reduceat(x, groups) for x in (off, variance)]
+def _tilted(found: float, n: float, m: float, hits: float, tilts: np.ndarray) -> np.ndarray:
+    """θ·found − ln E exp(θ·X) for each θ, X hypergeometric."""
+    from scipy.special import gammaln
+
+    mean, total = n * hits / (n + m), n + m
+    variance = mean * m * (total - hits) / (total * max(total - 1, 1))
+    reach = 40 * math.sqrt(variance) + 200  # the rest has no weight in double precision
+    low, high = max(0.0, hits - m, mean - reach), min(n, hits, mean + reach)
+    x = np.arange(math.ceil(low), math.floor(high) + 1.0)
+    logs = -sum(gammaln(1 + part) for part in (x, n - x, hits - x, m - hits + x))
+    chance = np.exp(logs - logs.max())
+    grown = np.exp(np.outer(tilts, x - mean)) @ chance / chance.sum()
+    return tilts * (found - mean) - np.log(grown)

@@ -166,3 +166,19 @@ def test_one_column_and_two_are_compared_by_one_brier_score(rng, shape):
     z = np.log(two)
     as_logits = Predictions(logits=z, labels=y), Predictions(probs=one, labels=y)
     assert metrics.compare(None, *as_logits, resamples=20)["brier"].better == ""
+
+
+def test_one_wrong_sample_of_a_model_shows_no_difference():
+    """Resamples of a mean over one sample do not spread: nearly all pairs were distinguished."""
+    rng = np.random.default_rng(5)
+    y = np.zeros(40, int)
+    a, b = rng.uniform(0.1, 0.4, (2, 40))
+    a[0], b[1] = 0.6, 0.9
+    found = compare(y, a, b, resamples=100)
+    for name in ("nll_wrong", "entropy_wrong", "auroc_of_confidence"):
+        assert math.isnan(found[name].p_value), name
+        assert found[name].better == ""
+    b[2] = 0.95  # Student's t with one degree of freedom
+    a[3] = 0.55
+    assert compare(y, a, b, resamples=100)["nll_wrong"].p_value > 0.05
+    assert found["nll"].difference.n == 40

@@ -27,7 +27,7 @@ class Difference:
     """A metric of two models: both values, second − first with its interval, and a p-value.
 
     Interval and p-value are NaN where the metric is undefined, class-wise on too many
-    probabilities, or of one sample. `better` is "first", "second", or "" if the difference is
+    probabilities, or rests on one sample of either model. `better` is "first", "second", or "" if the difference is
     not significant.
     """
 
@@ -71,7 +71,9 @@ def compare(
 
     The same samples are drawn for both (paired bootstrap), so that what makes a sample hard for
     both cancels. The p-value is the share of resampled differences at least as far from the
-    difference as that is from 0; the interval holds the values that this test does not reject.
+    difference as that is from 0, or that of Student's t with the resamples' standard deviation if
+    larger: few samples, such as those of wrong predictions, spread too little in resamples. The
+    interval holds the values that this test does not reject.
     Unlike a test that swaps the models at random, it stays valid where the metric agrees but the
     models do not (one over-, the other under-confident). Class-wise metrics use a jackknife over 30
     groups of samples. Each metric is tested by itself: decide beforehand which one counts.
@@ -112,10 +114,16 @@ def compare(
         spread = dict(zip(names, draws[1] - draws[0]))
     if a.n * pair[0].n_classes <= MOST:
         spread |= _left_out(pair, settings, seed)
-    found = {}
+    found, sizes = {}, [a.sizes(), b.sizes()]
     for name, m in METRICS.items():
         x, y = float(m.of(one)), float(m.of(other))
-        estimate, p = _tested(y - x, spread.get(name), level, a.n, jackknife=not m.resampled)
+        few = a.n
+        if m.within:
+            few = min(size[m.within] for size in sizes)
+        elif m.interval == "bootstrap" and not m.tested:  # right samples against wrong ones
+            few = min(min(size["right"], size["wrong"]) for size in sizes)
+        estimate, p = _tested(y - x, spread.get(name), level, few, jackknife=not m.resampled)
+        estimate = dataclasses.replace(estimate, n=a.n)
         better = ""
         if m.better and p <= 1 - level and x != y:
             better = "second" if (y < x) == (m.better == "lower") else "first"
@@ -126,13 +134,13 @@ def compare(
 def _tested(
     value: float, draws: np.ndarray | None, level: float, n: int, *, jackknife: bool
 ) -> tuple[Estimate, float]:
-    """The symmetric interval and the p-value of a difference."""
+    """The symmetric interval and the p-value of a difference that rests on n samples."""
     draws = np.empty(0) if draws is None else draws[np.isfinite(draws)]
     if not math.isfinite(value) or len(draws) < 2 or n < 2:  # one sample has no spread
         return Estimate(value, math.nan, math.nan, n), math.nan
-    if jackknife:
-        from scipy.special import stdtr, stdtrit
+    from scipy.special import stdtr, stdtrit
 
+    if jackknife:
         g = len(draws)
         error = math.sqrt((g - 1) ** 2 / g * draws.var(ddof=1))
         half = float(stdtrit(g - 1, (1 + level) / 2)) * error
@@ -143,6 +151,10 @@ def _tested(
         # A value is rejected if at most so many draws, and itself, are as far away.
         rejected = int((1 - level) * (len(away) + 1) + 1e-9)
         half = float(np.sort(away)[-max(rejected, 1)])
+        error = math.sqrt(float(away @ away) / len(away) * n / (n - 1))
+        half = max(half, float(stdtrit(n - 1, (1 + level) / 2)) * error)
+        if error > 0:
+            p = max(p, 2 * float(stdtr(n - 1, -abs(value) / error)))
     return Estimate(value, value - half, value + half, n), float(p)
 
 

@@ -27,8 +27,8 @@ class Difference:
     """A metric of two models: both values, second − first with its interval, and a p-value.
 
     Interval and p-value are NaN where the metric is undefined, class-wise on too many
-    probabilities, or rests on one sample of either model. `better` is "first", "second", or "" if the difference is
-    not significant.
+    probabilities, or rests on one sample of either model. `better` is "first", "second", or "" if
+    the difference is not significant.
     """
 
     first: float

@@ -35,8 +35,9 @@ class Threshold:
     """Decide alone where confidence ≥ threshold; the threshold is infinite if none meets the goal.
 
     decided: share of samples decided alone; error: error rate among them, NaN if there are none,
-    both on the samples that chose the threshold, with Clopper–Pearson intervals. `guarantee` is
-    what holds for new samples, with the probability `level` over the choice of these.
+    both on the samples that chose the threshold, with Clopper–Pearson intervals, which take the
+    threshold as given. `guarantee` is what holds for new samples, with the probability `level`
+    over the choice of these.
     """
 
     goal: str

@@ -9,7 +9,7 @@ from scipy.stats import skew
 
 from focalcal import metrics
 from focalcal.metrics import METRICS, Sample
-from focalcal.metrics.intervals import _hall, _wilson, mean_interval, moments
+from focalcal.metrics.intervals import _exact, _hall, mean_interval, moments
 
 NEEDS = ("sums", "top", "order", "classes", "even")
 CLASSWISE = ("classwise_ece", "ace", "brier_calibration")
@@ -52,33 +52,37 @@ def test_class_wise_intervals_hold_a_known_error():
     assert max(missed.values()) <= 8, missed
 
 
-def test_shares_near_one_have_wilson_s_interval_with_continuity_correction():
-    """All of 20 right: 1 is no certainty. Independent: roots of |p̂ − p| − 1/2n = z √(p(1−p)/n)."""
+def test_shares_have_the_exact_interval():
+    """All of 20 right: 1 is no certainty. Independent: the tails of the binomial at the ends."""
+    from scipy.stats import binom
+
     e = metrics.evaluate(np.zeros(20, int), np.tile([0.999, 0.001], (20, 1)), resamples=10)
-    z = 1.959964
-    low = e["high_confidence_accuracy"].low
-    assert 1 - low - 1 / 40 == pytest.approx(z * np.sqrt(low * (1 - low) / 20), rel=1e-5)
+    assert e["high_confidence_accuracy"].low ** 20 == pytest.approx(0.025)
     assert e["accuracy"].high == 1
     some = metrics.evaluate([0, 1] * 10, [[0.6, 0.4]] * 20, resamples=10)["accuracy"]
-    for end in (some.low, some.high):
-        assert abs(0.5 - end) - 1 / 40 == pytest.approx(z * np.sqrt(end * (1 - end) / 20), rel=1e-5)
+    assert binom.sf(9, 20, some.low) == pytest.approx(0.025)
+    assert binom.cdf(10, 20, some.high) == pytest.approx(0.025)
 
 
 @pytest.mark.parametrize("n", [20, 400])
-@pytest.mark.parametrize("share", [0.0005, 0.02, 0.3, 0.96])
-def test_shares_cover(n, share):
-    """Exact: binomial probabilities of the counts whose interval holds the share."""
+@pytest.mark.parametrize("share", [0.0005, 0.02, 0.0229, 0.3, 0.96])
+@pytest.mark.parametrize("level", [0.95, 0.9975])
+def test_shares_cover(n, share, level):
+    """Exact: binomial probabilities of the counts whose interval holds the share.
+
+    The second level is that of 20 slices, where Wilson's interval missed four times too often.
+    """
     from scipy.stats import binom
 
-    held = [low <= share <= high for low, high in (_wilson(h / n, n, 0.95) for h in range(n + 1))]
-    assert binom.pmf(np.arange(n + 1), n, share)[held].sum() >= 0.949
+    held = [low <= share <= high for low, high in (_exact(h / n, n, level) for h in range(n + 1))]
+    assert binom.pmf(np.arange(n + 1), n, share)[held].sum() >= level
 
 
 def test_less_than_half_a_sample_says_nothing_of_a_share():
     """Weights may sum to less than a sample."""
-    assert _wilson(1.0, 0.1, 0.95) == _wilson(0.0, 0.4, 0.8) == (0.0, 1.0)
-    assert _wilson(0.03, 10.0, 0.5)[0] == 0
-    ends = [_wilson(1.0, 0.8, level)[0] for level in (0.5, 0.8, 0.9, 0.95, 0.99)]
+    assert _exact(1.0, 0.1, 0.95) == _exact(0.0, 0.4, 0.8) == (0.0, 1.0)
+    assert _exact(0.03, 10.0, 0.5)[0] == 0
+    ends = [_exact(1.0, 0.8, level)[0] for level in (0.5, 0.8, 0.9, 0.95, 0.99)]
     assert ends == sorted(ends, reverse=True)
     e = metrics.evaluate([0], [[0.3, 0.7]], sample_weight=[0.1], resamples=10)
     assert (e["accuracy"].low, e["accuracy"].high) == (0.0, 1.0)
@@ -140,7 +144,7 @@ def test_a_rare_loss_is_skewed():
 def test_samples_that_are_all_right_or_all_wrong_prove_no_error_of_zero(label):
     """Their resamples are all alike; the interval is that of the accuracy."""
     e = metrics.evaluate(np.full(20, label), np.full(20, 0.9), resamples=50)
-    low, high = _wilson(float(label), 20, 0.95)
+    low, high = _exact(float(label), 20, 0.95)
     gap = e["confidence_gap"]
     assert (gap.low, gap.high) == pytest.approx((0.9 - high, 0.9 - low))
     for name in ("ece", "rms_calibration_error", "smooth_ece"):

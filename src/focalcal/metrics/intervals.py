@@ -1,11 +1,12 @@
 """Intervals of metrics, and why each is as it is; docs/metrics.md shows how often they cover.
 
-A mean has Hall's interval, which allows for skewness, and a share Wilson's. A calibration error is
-a sum of absolute values or squares: noise alone makes it positive, and resampling adds noise once
-more. Squares have a known bias, which is taken off. The bootstrap interval of the other top-label
-errors has the larger of its half-widths on both sides, and below the value also the bias of the
-resamples; all of them reach 0 unless the test of "calibrated" rejects. A class-wise error sums K·M
-noisy gaps, whose noise would swamp that; its interval comes from the known variance of each gap.
+A mean has Hall's interval, which allows for skewness, and a share the exact one. A calibration
+error is a sum of absolute values or squares: noise alone makes it positive, and resampling adds
+noise once more. Squares have a known bias, which is taken off. The bootstrap interval of the other
+top-label errors has the larger of its half-widths on both sides, and below the value also the bias
+of the resamples; all of them reach 0 unless the test of "calibrated" rejects. A class-wise error
+sums K·M noisy gaps, whose noise would swamp that; its interval comes from the known variance of
+each gap.
 """
 
 from __future__ import annotations
@@ -105,7 +106,7 @@ def _unseen_errors(name: str, sample: Sample, level: float) -> float:
 
 def _unseen_share(sample: Sample, level: float) -> float:
     """The share of errors that samples which are all right do not exclude; 0 if some are wrong."""
-    return 1 - _wilson(1.0, sample.total, level)[0] if sample.correct.all() else 0.0
+    return 1 - _exact(1.0, sample.total, level)[0] if sample.correct.all() else 0.0
 
 
 def gap_interval(value: float, sample: Sample, level: float) -> Ends:
@@ -116,7 +117,7 @@ def gap_interval(value: float, sample: Sample, level: float) -> Ends:
     share = float(np.average(sample.correct, weights=sample.weights))
     if 0 < share < 1:
         return mean_interval(lambda s: s.confidence - s.correct)(value, sample, level)
-    low, high = _wilson(share, sample.total, level)
+    low, high = _exact(share, sample.total, level)
     return value + share - high, value + share - low
 
 
@@ -154,26 +155,24 @@ def _hall(value: float, error: float, skewness: float, level: float, n: float) -
 
 def proportion_interval(value: float, sample: Sample, level: float) -> Ends:
     """The interval of a share of all samples."""
-    return _wilson(value, sample.total, level)
+    return _exact(value, sample.total, level)
 
 
 def high_proportion_interval(value: float, sample: Sample, level: float) -> Ends:
     """The same for a share of the samples of high confidence."""
-    return _wilson(value, float(sample.stats().sums["high"].sum()), level)
+    return _exact(value, float(sample.stats().sums["high"].sum()), level)
 
 
-def _wilson(share: float, n: float, level: float) -> Ends:
-    """Wilson's interval with continuity correction (Newcombe 1998): it holds up near 0 and 1."""
-    z = NormalDist().inv_cdf((1 + level) / 2)
+def _exact(share: float, n: float, level: float) -> Ends:
+    """Clopper and Pearson's interval: Wilson's covers at 95 %, but not at the levels of slices.
 
-    def low(share: float) -> float:
-        if n * share <= 0.5:  # weights: the correction, half a sample, is all there is
-            return 0.0
-        inner = z**2 - 2 - 1 / n + 4 * share * (n * (1 - share) + 1)
-        end = 2 * n * share + z**2 - 1 - z * math.sqrt(max(inner, 0.0))
-        return min(max(end / (2 * (n + z**2)), 0.0), share)
+    A share of less than half a sample, by weights, is not known to be above 0.
+    """
+    from focalcal.metrics.proportion import share_interval  # which imports this module
 
-    return low(share), 1 - low(1 - share)
+    hits = min(n * share, n)
+    low, high = share_interval(hits, n, level)
+    return float(low) if hits > 0.5 else 0.0, float(high) if n - hits > 0.5 else 1.0
 
 
 def class_error_interval(part: str) -> Interval:

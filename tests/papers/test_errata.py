@@ -114,6 +114,10 @@ def test_fts_lines_for_three_and_four_classes(evidence):
     assert found["largest error, K=4"] == pytest.approx(0.127, abs=1e-3)
     assert found["T, K=3, gamma=.5"] == pytest.approx(0.81, abs=6e-3)
     assert found["T, K=3, gamma=2"] == pytest.approx(0.46, abs=6e-3)
+    (entry,) = (e for e in errata() if e.where.startswith("fits for K = 3"))
+    slope, offset = (f"{found[f'{x}, K=4']:.2f}".lstrip("0") for x in ("slope", "offset"))
+    line = f"{slope}γ + {offset}, error {100 * found['largest error, K=4']:.1f} %"
+    assert line in entry.true  # the page shows both side by side
 
 
 def test_fts_prop_3_direction(evidence):

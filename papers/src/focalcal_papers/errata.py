@@ -194,7 +194,7 @@ def _binary_lines() -> dict[str, float]:
     "Komisarenko",
     "fits for K = 3 and 4, Fig. 5",
     "K = 4: 1/T = .47γ + .85, error 8 %; T = .81 and .46 without their γ",
-    "K = 4: .489γ + .960, error 12.7 % (K = 3 agrees); the T belong to γ = .5 and 2",
+    "K = 4: about .49γ + .97, error 12.8 % (K = 3 agrees); the T belong to γ = .5 and 2",
 )
 def _multiclass_lines() -> dict[str, float]:
     gammas = np.linspace(0, 10, 6)

@@ -227,7 +227,7 @@ def _figure7(material: Material) -> Analysis:
             findings.append(Finding(f"largest error, K = {k}", worst, error, tolerance=0.005))
     text = (
         "K = 3 agrees. For K = 2 the line errs more than the best T by far, and for K = 4 the "
-        "slope is .489 and the error 12.7 %, not .47 and 8 %."
+        "slope is .49 and the error 12.8 %, not .47 and 8 %."
     )
     return Analysis(tuple(findings), text, tuple(panels))
 

@@ -229,6 +229,8 @@ def test_products_leave_no_tensors_behind(conv):
         ({"loss": lambda z, y: z.T}, "one value per sample"),
         ({"loss": nn.CrossEntropyLoss(reduction="sum")}, "got 'sum'"),
         ({"loss": "fl-x"}, "unknown loss"),
+        ({"loss": "mmce"}, "a value per sample, got 'mmce'"),
+        ({"loss": "ce+curvature"}, "holds a trace itself"),
         ({"loss": lambda z, y: (z * torch.nan).sum(1)}, "finite gradient"),
     ],
 )

@@ -86,7 +86,10 @@ def plot_reliability(panel: Reliability, ax: Axes) -> Axes:
     if panel.names:
         few = len(panel.names) <= MANY
         style = {"linewidth": 1} if few else {"linewidth": 1, "color": "C0", "alpha": 0.3}
-        lines = [ax.plot(px[~np.isnan(py)], py[~np.isnan(py)], **style)[0] for px, py in zip(x, y)]
+        lines = [
+            ax.plot(px[~np.isnan(py)], py[~np.isnan(py)], label=_literal(name), **style)[0]
+            for name, px, py in zip(panel.names, x, y)
+        ]
         if few:
             ax.legend(lines, map(_literal, panel.names), frameon=False, fontsize="small")
         ax.set(xlabel="probability of the class", ylabel="frequency of the class")

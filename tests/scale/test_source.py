@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import shutil
 import warnings
 
@@ -13,7 +14,7 @@ from focalcal.predictions import Predictions
 from focalcal.scale import Source
 from focalcal.scale.source import find_files
 
-from .conftest import CLASSES, FILES, ROWS, write
+from .conftest import CLASSES, FILES, ROWS, spell, write
 
 
 @pytest.mark.parametrize("kind", ["fixed", "list", "wide"])
@@ -171,8 +172,9 @@ def test_texts_without_class_names_are_refused(tmp_path):
     metadata = {"focalcal": '{"class_names": ["a", "b"]}'}
     pq.write_table(table.replace_schema_metadata(metadata), path)
     assert Source.open(path).partitions[0].columns.class_names == ("a", "b")
-    with pytest.raises(FileFormatError, match="classes in the order b, a"):
-        Source.open(path, classes=("b", "a"))
+    (batch,) = Source.open(path, classes=("b", "a")).partitions[0].batches()
+    assert (batch.class_names, batch.logits.tolist()) == (("b", "a"), [[2, 1]])
+    assert batch.labels.tolist() == [0]
 
 
 def _same_as_in_memory(path, **options):
@@ -232,6 +234,39 @@ def test_more_class_names_than_columns(tmp_path):
     stored(np.ones((2, 1)))
     with pytest.raises(FileFormatError, match="expected the column of class 'c', got that of 'b'"):
         Predictions.load(tmp_path / "list.parquet", classes=("a", "c", "b"))
+
+
+@pytest.mark.filterwarnings("ignore:.*the columns of the classes were put in the order")
+@pytest.mark.parametrize("kind", ["wide", "list", "fixed"])
+@pytest.mark.parametrize("labels", ["texts", "numbers", "one-hot"])
+def test_classes_in_another_order_are_those_in_memory(tmp_path, rng, kind, labels):
+    z, y = rng.normal(size=(30, 3)), rng.integers(0, 3, 30)
+    given = {"texts": [NAMES[i] for i in y], "numbers": y, "one-hot": np.eye(3)[y].tolist()}
+    values = {f"logits_{NAMES[j]}": z[:, j] for j in range(3)}
+    table = pa.table((values if kind == "wide" else spell("logits", z, kind)) | {"y": given[labels]})
+    metadata = {"focalcal": json.dumps({"class_names": NAMES})}
+    pq.write_table(table.replace_schema_metadata(metadata), tmp_path / "p.parquet")
+    classes = ("high", "low", "medium")
+    batch = _same_as_in_memory(tmp_path / "p.parquet", classes=classes)
+    np.testing.assert_array_equal(batch.logits, z[:, [2, 0, 1]])
+    if labels != "numbers":
+        assert [classes[i] for i in batch.labels] == [NAMES[i] for i in y]
+
+
+@pytest.mark.parametrize("kind", ["wide", "list"])
+def test_later_files_are_read_in_the_class_order_of_the_first(tmp_path, rng, kind):
+    z, y = rng.normal(size=(30, 3)), rng.integers(0, 3, 30)
+    for file, order in (("1.parquet", [0, 1, 2]), ("2.parquet", [2, 0, 1])):
+        names = [NAMES[i] for i in order]
+        wide = {f"logits_{NAMES[i]}": z[:, i] for i in order}
+        columns = wide if kind == "wide" else spell("logits", z[:, order], kind)
+        table = pa.table({**columns, "y": [NAMES[i] for i in y]})
+        metadata = {"focalcal": json.dumps({"class_names": names})}
+        pq.write_table(table.replace_schema_metadata(metadata), tmp_path / file)
+    first, second = (next(p.batches()) for p in Source.open(tmp_path).partitions)
+    np.testing.assert_array_equal(second.logits, first.logits)
+    np.testing.assert_array_equal(second.labels, first.labels)
+    assert first.class_names == second.class_names == NAMES
 
 
 def test_numbers_beside_columns_in_another_order_are_said_to_be_of_that_order(tmp_path):

@@ -32,7 +32,8 @@ class Partition:
     """One row group of one file.
 
     columns: its columns in class order, and the class names where they are known; metadata: what
-    numbers in the labels mean; extra: further columns to read; n_classes: of the whole source.
+    numbers in the labels mean; extra: further columns to read; n_classes: of the whole source;
+    order: where in the lists of a row the classes are, if they are in another order.
     """
 
     path: str
@@ -43,6 +44,7 @@ class Partition:
     keys: Keys
     extra: tuple[str, ...]
     n_classes: int = 0
+    order: tuple[int, ...] | None = None
 
     def batches(self, rows: int | None = None) -> Iterator[Predictions]:
         """Its predictions in order, checked, a bounded number of rows at a time."""
@@ -77,6 +79,12 @@ class Partition:
         found = self.columns
         table = {name: batch.column(name) for name in found.values + found.labels}
         values = loading.matrix(table, found.values, where, by_class=True)
+        if self.order is not None:
+            if len(found.values) == 1:
+                values = self._ordered(values)
+            for name in found.labels:
+                if is_list(table[name].type):  # one-hot
+                    table[name] = self._ordered(loading.matrix(table, [name], where))
         k = max(values.shape[1], 2) if values.ndim == 2 else 2
         if self.n_classes and k != self.n_classes:
             raise InputError(
@@ -87,6 +95,11 @@ class Partition:
             raise FileFormatError(f"{where}: {_SINGLE_LABEL}")
         extra = {name: column_to_plain(batch.column(name)) for name in self.extra}
         return dataclasses.replace(given, extra=extra) if extra else given
+
+    def _ordered(self, values: np.ndarray) -> np.ndarray:
+        """Lists of all classes in class order; others as they are."""
+        order = list(self.order or ())
+        return values[:, order] if values.shape[1:] == (len(order),) else values
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,7 +132,7 @@ class Source:
         partitions: list[Partition] = []
         for path in paths:
             with open_parquet(path) as file:
-                columns, metadata = _columns(path, file.schema_arrow, named)
+                columns, metadata, order = _columns(path, file.schema_arrow, named)
                 missing = [name for name in extra if name not in file.schema_arrow.names]
                 if missing:
                     names = ", ".join(file.schema_arrow.names)
@@ -133,10 +146,19 @@ class Source:
                 meta = file.metadata
                 partitions += [
                     Partition(
-                        path, i, meta.row_group(i).num_rows, columns, metadata, named, tuple(extra)
+                        path,
+                        i,
+                        meta.row_group(i).num_rows,
+                        columns,
+                        metadata,
+                        named,
+                        tuple(extra),
+                        order=order,
                     )
                     for i in range(meta.num_row_groups)
                 ]
+                # Later files may have the same classes in another order.
+                named = dataclasses.replace(named, classes=named.classes or columns.class_names)
         partitions = [p for p in partitions if p.rows]
         if not partitions:
             raise FileFormatError(f"expected predictions in {where}, got files without rows")
@@ -199,8 +221,10 @@ def open_parquet(path: str) -> Any:
     return file
 
 
-def _columns(path: str, schema: Any, keys: Keys) -> tuple[Roles, dict[str, Any]]:
-    """The columns of a file in class order with the class names, and what its labels mean."""
+def _columns(
+    path: str, schema: Any, keys: Keys
+) -> tuple[Roles, dict[str, Any], tuple[int, ...] | None]:
+    """The columns in class order with the class names, what the labels mean, and the order."""
     text = (schema.metadata or {}).get(METADATA.encode(), b"{}").decode(errors="replace")
     metadata = parse_metadata(text, Path(path))
     found = roles.find(list(schema.names), keys, path)
@@ -211,17 +235,21 @@ def _columns(path: str, schema: Any, keys: Keys) -> tuple[Roles, dict[str, Any]]
     own = metadata.get("class_names")
     names, order = classes.class_names(found, own, keys, single, None, path)
     if order is not None:
-        if len(values) == 1:
-            raise FileFormatError(f"{path}: expected the classes in the order {', '.join(names)}")
         if len(order) == len(values):
             values = tuple(values[i] for i in order)
-            if found.labels and not is_text(schema.field(found.labels[0]).type):
-                # Of the folder: Python shows the same text once, and files may be many.
-                classes.warn_of_order(names, str(Path(path).parent))
+        if found.labels and not _says_its_class(schema.field(found.labels[0]).type):
+            # Of the folder: Python shows the same text once, and files may be many.
+            classes.warn_of_order(names, str(Path(path).parent))
     if found.labels and names is None and is_text(schema.field(found.labels[0]).type):
         raise FileFormatError(
             f"{path}: expected class names for the texts in {found.labels[0]!r}; "
             "give them in the order of the columns with --classes a,b,c"
         )
     columns = dataclasses.replace(found, values=values, ids=None, class_names=names)
-    return columns, {} if classes.labels_by_name(metadata) else {"class_names": names}
+    meaning = {} if classes.labels_by_name(metadata) else {"class_names": names}
+    return columns, meaning, None if order is None else tuple(order)
+
+
+def _says_its_class(kind: Any) -> bool:
+    """Whether labels of a pyarrow type are names or one-hot, not class numbers."""
+    return is_text(kind) or is_list(kind)

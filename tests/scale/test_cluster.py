@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import os
@@ -123,6 +124,29 @@ def test_errors_of_workers_are_ours(cluster, memory, tmp_path):
     source = Source.open(write(tmp_path, z, y))
     with pytest.raises(InputError, match=r"part-2.parquet.*expected finite logits"):
         statistics(source, cluster)
+
+
+def test_workers_of_this_machine_leave_errors_to_the_caller(monkeypatch, capfd, tmp_path, memory):
+    """Not even a heartbeat that the end of the cluster interrupts prints a traceback."""
+    import distributed.scheduler
+
+    beat, late = distributed.scheduler.Scheduler.heartbeat_worker, threading.Event()
+
+    async def slow(self, *args, **options):
+        answer = beat(self, *args, **options)
+        late.set()
+        await asyncio.sleep(60)
+        return answer
+
+    monkeypatch.setattr(distributed.scheduler.Scheduler, "heartbeat_worker", slow)
+    bad = memory[0].copy()
+    bad[-1] = float("nan")
+    source = Source.open(write(tmp_path, bad, memory[1]))
+    with DaskEngine(workers=1) as engine:
+        with pytest.raises(InputError, match="expected finite logits"):
+            statistics(source, engine)
+        assert late.wait(30)
+    assert "Traceback" not in capfd.readouterr().err
 
 
 def test_interrupting_a_pass_leaves_the_cluster_usable(cluster):

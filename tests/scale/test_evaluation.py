@@ -1,17 +1,21 @@
 from __future__ import annotations
 
+import datetime
 import json
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from scipy.special import softmax
 
 from focalcal import metrics
 from focalcal.metrics import CalibrationStats
+from focalcal.metrics.slicing import of_statistics
 from focalcal.predictions import Predictions
-from focalcal.scale import Source, open_engine, statistics
+from focalcal.scale import Source, open_engine, statistics, statistics_by
 
-from .conftest import ROWS
+from .conftest import ROWS, spell
 
 
 @pytest.mark.parametrize("bins", [15, 7])
@@ -74,6 +78,40 @@ def test_finite_logits_have_a_finite_loss(engine, tmp_path):
     with open_engine(engine) as running:
         found = statistics(Source.open(tmp_path / "p.parquet"), running).compute()
     assert found["nll"].value == 200
+
+
+def days(rng) -> list:
+    return [datetime.datetime(2024, 1, 1 + int(i)) for i in rng.integers(0, 4, ROWS)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "draw"),
+    [
+        (pa.float32(), lambda rng: (0.1 * rng.integers(-2, 3, ROWS)).astype(np.float32).tolist()),
+        (pa.float64(), lambda rng: np.round(rng.normal(size=ROWS)).tolist()),  # has −0.0
+        (pa.timestamp("us"), days),
+        (pa.timestamp("ns"), days),
+        (pa.date32(), lambda rng: [day.date() for day in days(rng)]),
+        (pa.bool_(), lambda rng: (rng.random(ROWS) < 0.5).tolist()),
+        (pa.list_(pa.int64()), lambda rng: [[int(i)] for i in rng.integers(0, 3, ROWS)]),
+        (pa.binary(), lambda rng: [b"ab"[i : i + 1] for i in rng.integers(0, 2, ROWS)]),
+    ],
+)
+def test_slices_are_those_in_memory_though_only_some_parts_have_missing_values(
+    memory, tmp_path, rng, kind, draw
+):
+    z, y = memory
+    values = [None if i < 2000 and i % 10 == 0 else x for i, x in enumerate(draw(rng))]
+    table = pa.table({**spell("logits", z, "wide"), "labels": y, "by": pa.array(values, kind)})
+    pq.write_table(table, tmp_path / "p.parquet", row_group_size=1000)
+    found = of_statistics(statistics_by(Source.open(tmp_path / "p.parquet", extra=["by"])))
+    given = Predictions.load(tmp_path / "p.parquet")
+    there = metrics.evaluate_by(given, None, by="by", resamples=10)
+    expected = {s.name.replace("-0.0", "0.0"): s for s in there.slices}
+    assert {s.name: s.n for s in found.slices} == {name: s.n for name, s in expected.items()}
+    assert sum(s.n for s in found.slices) == ROWS
+    for name, s in expected.items():
+        assert found[name].ece == pytest.approx(s.ece, abs=1e-9, nan_ok=True)
 
 
 def test_merging_changes_neither_part(memory):

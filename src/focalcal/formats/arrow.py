@@ -115,8 +115,8 @@ def _categories(column: Any) -> list[str]:
 
 
 def column_to_plain(column: Any) -> np.ndarray:
-    """Any Arrow column as NumPy: numbers and times where all are, otherwise Python's objects."""
-    if not column.null_count and (_is_number(column.type) or _is(column.type, "temporal")):
+    """Any Arrow column as NumPy: times, numbers where all are, otherwise Python's objects."""
+    if _is(column.type, "temporal") or (not column.null_count and _is_number(column.type)):
         return np.asarray(column)
     return objects(column.to_pylist())
 

@@ -267,7 +267,9 @@ def slices(groups: Any) -> Iterator[tuple[Any, np.ndarray]]:
     [(1, [1]), (2, [0, 3]), (None, [2])]
     """
     column = np.asarray(groups)
-    keys = column if column.dtype != object else numbers_of(column, column.astype(str))
+    keys = column
+    if column.dtype == object:
+        keys = numbers_of(column, np.array([str(x) for x in column]))
     _, first, index = np.unique(keys, return_index=True, return_inverse=True)
     order = np.argsort(index, kind="stable")
     yield from zip(column[first], np.split(order, np.cumsum(np.bincount(index))[:-1]))

@@ -79,7 +79,7 @@ def partition_statistics(
     found: dict[str, CalibrationStats] = {}
     for batch in partition.batches():
         # As texts, so that a batch with many distinct numbers is not cut by itself.
-        columns = {name: cut(batch.extra[name], e).astype(str) for name, e in edges.items()}
+        columns = {name: texts(cut(batch.extra[name], e)) for name, e in edges.items()}
         parts = [("", batch)]
         if columns:
             parts = [(name, batch.take(rows)) for name, rows in named_rows(columns, batch.n)]
@@ -90,6 +90,13 @@ def partition_statistics(
                 found[name] = CalibrationStats(k, bins=bins)
             found[name].add(data)
     return found
+
+
+def texts(column: np.ndarray) -> np.ndarray:
+    """Values as texts that do not depend on the type of the column: 0.1 in float32 and −0.0."""
+    if column.dtype.kind in "mM":
+        return np.array([str(v) for v in column])
+    return np.array([str(v + 0.0 if isinstance(v, float) else v) for v in column.tolist()])
 
 
 def merge_by_slice(

@@ -50,6 +50,8 @@ class Loaded:
     def save_calibrated(self, path: str | Path, probs: Any, provenance: dict[str, Any]) -> None:
         """Write the table with `probs` in the place of its logits or probabilities."""
         given, table = self.predictions, {}
+        kept = [name for name in self.table if name not in self.roles.values]
+        roles.distinct([roles.not_overwritten(name) for name in kept], str(path))
         for name, column in self.table.items():
             if name == self.roles.values[0]:
                 table["probs"] = like_given(np.asarray(probs), given)

@@ -1,15 +1,16 @@
 from __future__ import annotations
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from focalcal import calibrators
-from focalcal.errors import InputError
+from focalcal import calibrators, loading
+from focalcal.errors import FileFormatError, InputError
 from focalcal.predictions import Predictions
 from focalcal.scale import Source, apply
 
-from .conftest import write
+from .conftest import spell, write
 
 
 @pytest.fixture(scope="module")
@@ -64,10 +65,6 @@ def test_refusals_leave_no_file(memory, tmp_path, fitted):
 
 
 def test_another_probs_column_is_kept_under_another_name(memory, tmp_path, fitted):
-    import pyarrow as pa
-
-    from .conftest import spell
-
     z, y = memory
     table = pa.table({**spell("logits", z, "fixed"), **spell("probs", z, "fixed"), "labels": y})
     pq.write_table(table, tmp_path / "p.parquet")
@@ -75,6 +72,31 @@ def test_another_probs_column_is_kept_under_another_name(memory, tmp_path, fitte
     written = pq.read_table(out)
     assert written.column_names == ["probs", "uncalibrated_probs", "labels"]
     assert written["uncalibrated_probs"].equals(table["probs"])
+
+
+@pytest.mark.filterwarnings("error")
+def test_labels_need_not_be_known(memory, tmp_path, fitted):
+    z, y = memory
+    labels = [None if i % 50 == 20 else int(label) for i, label in enumerate(y[:600])]
+    table = pa.table({**spell("logits", z[:600], "wide"), "labels": labels})
+    pq.write_table(table, tmp_path / "p.parquet", row_group_size=50)
+    source = Source.open(tmp_path / "p.parquet", labels_required=False)
+    apply(source, fitted, tmp_path / "out.parquet")
+    written = pq.read_table(tmp_path / "out.parquet")
+    assert written["labels"].equals(table["labels"])
+    assert np.array_equal(np.stack(written["probs"].to_numpy()), fitted.predict_proba(z[:600]))
+
+
+def test_no_two_columns_are_written_under_one_name(memory, tmp_path, fitted):
+    z, y = memory[0][:9], memory[1][:9]
+    table = {**spell("logits", z, "fixed"), "probs": y, "uncalibrated_probs": y, "labels": y}
+    pq.write_table(pa.table(table), tmp_path / "p.parquet")
+    with pytest.raises(FileFormatError, match="expected distinct column names"):
+        apply(Source.open(tmp_path / "p.parquet"), fitted, tmp_path / "out.parquet")
+    loaded = loading.load(tmp_path / "p.parquet")
+    with pytest.raises(FileFormatError, match="expected distinct column names"):
+        loaded.save_calibrated(tmp_path / "out.parquet", fitted.predict_proba(z), {})
+    assert not (tmp_path / "out.parquet").exists()
 
 
 def test_zeros_are_what_they_are_in_memory(tmp_path, rng):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from functools import partial
 from itertools import chain
@@ -13,10 +14,10 @@ from focalcal.calibrators import Calibrator
 from focalcal.errors import InputError
 from focalcal.files import atomic_path, output_paths
 from focalcal.formats.arrow import numpy_to_column, pyarrow_module
-from focalcal.formats.classes import labels_by_name, metadata_of
-from focalcal.formats.roles import not_overwritten
+from focalcal.formats.classes import MissingLabel, labels_by_name, metadata_of
+from focalcal.formats.roles import distinct, not_overwritten
 from focalcal.formats.text import METADATA
-from focalcal.predictions import like_given
+from focalcal.predictions import Predictions, like_given
 from focalcal.scale.engines import Engine, Progress, StreamEngine
 from focalcal.scale.source import Partition, Source, open_parquet
 
@@ -71,14 +72,26 @@ def calibrate_file(
     return rows
 
 
+def _read(table: Any, partition: Partition) -> Predictions:
+    """The predictions of a row group; labels are checked, but none need be known."""
+    try:
+        keys = dataclasses.replace(partition.keys, labels_required=True)
+        return dataclasses.replace(partition, keys=keys).predictions(table, 0)
+    except MissingLabel:
+        columns = dataclasses.replace(partition.columns, labels=())
+        return dataclasses.replace(partition, columns=columns).predictions(table, 0)
+
+
 def _calibrated(table: Any, partition: Partition, calibrator: Calibrator, floor: Any) -> Any:
-    predictions = partition.predictions(table, 0)
+    predictions = _read(table, partition)
     probs = calibrator.predict_proba(predictions.as_logits(floor))
     replaced = partition.columns.values
     before = table.column_names[: table.column_names.index(replaced[0])]
     place = sum(name not in replaced for name in before)
     table = table.drop_columns(list(replaced))
-    table = table.rename_columns([not_overwritten(name) for name in table.column_names])
+    names = [not_overwritten(name) for name in table.column_names]
+    distinct(names, partition.path)
+    table = table.rename_columns(names)
     by_name = labels_by_name(partition.metadata)
     metadata = metadata_of("auto", partition.columns.class_names, by_name)
     schema = {**(table.schema.metadata or {}), METADATA: json.dumps(metadata)}

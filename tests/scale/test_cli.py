@@ -147,3 +147,13 @@ def test_a_folder_of_parquet_files_is_read_whole_where_parts_are_not(memory, tmp
         Predictions(logits=z[rows], labels=y[rows]).save(folder / f"{name}.parquet")
     goal = ("--review-budget", "0.5", "--json")
     assert run("decide", folder, *goal) == run("decide", tmp_path / "whole.npz", *goal)
+
+
+def test_options_that_only_memory_knows_are_refused(pattern):
+    for options, message in (
+        (["--format", "lm-eval"], "expected --format with one file and no engine"),
+        (["--task", "multilabel"], "expected a single-label task"),
+        (["--id", "nope"], "expected the ids 'nope'"),
+    ):
+        result = runner.invoke(app, ["evaluate", pattern, "--engine", "stream", *options])
+        assert message in str(result.exception)

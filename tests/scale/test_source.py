@@ -113,6 +113,14 @@ def test_multilabel_is_refused(tmp_path, rng):
             Source.open(tmp_path / f"{name}.parquet", **keys)
 
 
+def test_columns_of_the_same_name_are_refused(tmp_path):
+    columns = [pa.array([0.5, 0.1]), pa.array([0, 1]), pa.array([0, 0])]
+    table = pa.Table.from_arrays(columns, names=["probs", "labels", "labels"])
+    pq.write_table(table, tmp_path / "p.parquet")
+    with pytest.raises(FileFormatError, match="expected distinct column names"):
+        Source.open(tmp_path / "p.parquet")
+
+
 def test_files_are_found_or_refused(tmp_path, pattern):
     with pytest.raises(FileFormatError, match="no parquet files"):
         find_files(str(tmp_path / "*.parquet"))
@@ -243,7 +251,9 @@ def test_classes_in_another_order_are_those_in_memory(tmp_path, rng, kind, label
     z, y = rng.normal(size=(30, 3)), rng.integers(0, 3, 30)
     given = {"texts": [NAMES[i] for i in y], "numbers": y, "one-hot": np.eye(3)[y].tolist()}
     values = {f"logits_{NAMES[j]}": z[:, j] for j in range(3)}
-    table = pa.table((values if kind == "wide" else spell("logits", z, kind)) | {"y": given[labels]})
+    table = pa.table(
+        (values if kind == "wide" else spell("logits", z, kind)) | {"y": given[labels]}
+    )
     metadata = {"focalcal": json.dumps({"class_names": NAMES})}
     pq.write_table(table.replace_schema_metadata(metadata), tmp_path / "p.parquet")
     classes = ("high", "low", "medium")

@@ -110,6 +110,8 @@ class PartInputs(Inputs):
         """The files and the engine; bad files are reported before a cluster is started."""
         from focalcal.scale import Source, open_engine
 
+        if self.layout is not None:
+            raise InputError("expected --format with one file and no engine, got both")
         source = Source.open(str(where), **options | self.keys)
         with open_engine(self.engine or "stream", self.scheduler) as running:
             yield source, running

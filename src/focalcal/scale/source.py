@@ -227,6 +227,7 @@ def _columns(
     """The columns in class order with the class names, what the labels mean, and the order."""
     text = (schema.metadata or {}).get(METADATA.encode(), b"{}").decode(errors="replace")
     metadata = parse_metadata(text, Path(path))
+    roles.distinct(schema.names, path)
     found = roles.find(list(schema.names), keys, path)
     if "multilabel" in (metadata.get("task"), keys.task) or len(found.labels) > 1:
         raise FileFormatError(f"{path}: {_SINGLE_LABEL}")

@@ -99,6 +99,26 @@ def test_no_two_columns_are_written_under_one_name(memory, tmp_path, fitted):
     assert not (tmp_path / "out.parquet").exists()
 
 
+@pytest.mark.parametrize("change", ["fewer", "shorter", "damaged"])
+def test_a_file_that_changed_meanwhile_is_not_written(memory, tmp_path, fitted, change):
+    z, y = memory[0][:600], memory[1][:600]
+    table = pa.table({**spell("logits", z, "wide"), "labels": y})
+    path = tmp_path / "p.parquet"
+    pq.write_table(table, path, row_group_size=100, compression="none")
+    source = Source.open(path)
+    if change == "damaged":
+        start = pq.ParquetFile(path).metadata.row_group(4).column(0).dictionary_page_offset
+        data = bytearray(path.read_bytes())
+        data[start : start + 300] = bytes(300)
+        path.write_bytes(data)
+    else:
+        rows, size = {"fewer": (300, 100), "shorter": (600, 90)}[change]
+        pq.write_table(table.slice(0, rows), path, row_group_size=size)
+    with pytest.raises(FileFormatError, match=r"(?s)row group \d .*(did the file change|damaged)"):
+        apply(source, fitted, tmp_path / "out.parquet")
+    assert not (tmp_path / "out.parquet").exists()
+
+
 def test_zeros_are_what_they_are_in_memory(tmp_path, rng):
     p = rng.dirichlet(np.full(3, 0.3), size=600)
     p[p < 0.05] = 0

@@ -53,13 +53,7 @@ class Partition:
         names = [*columns.values, *columns.labels, *self.extra]
         group, start = self.row_group, 0
         with open_parquet(self.path) as file:
-            meta = file.metadata
-            found = meta.row_group(group).num_rows if group < meta.num_row_groups else 0
-            if found != self.rows:
-                raise FileFormatError(
-                    f"{self.path}: row group {group} has {found} rows, expected {self.rows}, as "
-                    "when it was opened; did the file change meanwhile?"
-                )
+            self._check(file)
             pieces = file.iter_batches(size, row_groups=[group], columns=names, use_threads=False)
             try:
                 for piece in pieces:
@@ -68,10 +62,30 @@ class Partition:
                 if start != self.rows:
                     raise OSError(f"{start} rows instead of {self.rows}")
             except (pyarrow_module().ArrowException, OSError) as error:
-                raise FileFormatError(
-                    f"{self.path}: row group {group} cannot be read ({error}); "
-                    "it may be damaged, write it again"
-                ) from error
+                raise self._damaged(error) from error
+
+    def table(self, file: Any) -> Any:
+        """All columns of this row group of its open file."""
+        self._check(file)
+        try:
+            return file.read_row_group(self.row_group, use_threads=False)
+        except (pyarrow_module().ArrowException, OSError) as error:
+            raise self._damaged(error) from error
+
+    def _check(self, file: Any) -> None:
+        group, meta = self.row_group, file.metadata
+        found = meta.row_group(group).num_rows if group < meta.num_row_groups else 0
+        if found != self.rows:
+            raise FileFormatError(
+                f"{self.path}: row group {group} has {found} rows, expected {self.rows}, as "
+                "when it was opened; did the file change meanwhile?"
+            )
+
+    def _damaged(self, error: Exception) -> FileFormatError:
+        return FileFormatError(
+            f"{self.path}: row group {self.row_group} cannot be read ({error}); "
+            "it may be damaged, write it again"
+        )
 
     def predictions(self, batch: Any, start: int) -> Predictions:
         """A record batch or table of this row group as checked predictions."""

@@ -76,6 +76,18 @@ def test_dense_predictions_and_ignored_labels(batch):
     assert metric.compute().item() == pytest.approx(metrics.ece(labels[100:], probs[100:]))
 
 
+def test_a_batch_of_ignored_labels_has_no_value_and_changes_none(batch):
+    probs, target = batch
+    metric = ours.ExpectedCalibrationError(4)
+    with pytest.warns(UserWarning, match="before the"), pytest.raises(InputError, match="at least"):
+        metric.compute()
+    assert metric(probs, torch.full_like(target, -100)).isnan()
+    metric.update(probs, target)
+    expected = metric.compute()
+    assert metric(probs, torch.full_like(target, -100)).isnan()
+    assert metric.compute() == expected
+
+
 def test_logits_are_taken_where_it_is_said(batch):
     probs, labels = batch
     both = [ours.NegativeLogLikelihood(num_classes=4, logits=logits) for logits in (False, True)]

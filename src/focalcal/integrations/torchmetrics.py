@@ -81,8 +81,9 @@ class CalibrationMetric(Metric):
         return stats.add_vector(self.state.cpu().numpy()).compute()
 
     def compute(self) -> Tensor:
-        """The metric of all samples so far."""
-        value = self.evaluation()[self.metric].value
+        """The metric of all samples so far; NaN if every label was `ignore_index`."""
+        seen = not self.update_called or bool(self.state[0] > 0)
+        value = self.evaluation()[self.metric].value if seen else math.nan
         return torch.tensor(value, dtype=torch.float32, device=self.state.device)
 
     @property

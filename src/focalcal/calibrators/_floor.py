@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
-from focalcal._arrays import Array, log_softmax, namespace, to_numpy
+from focalcal._arrays import Array, as_array, log_softmax, namespace, to_numpy
 from focalcal.calibrators._folds import fold_shares
 from focalcal.calibrators._newton import fit_inverse_temperature
 
@@ -23,6 +24,17 @@ ENOUGH = 2**17
 """Logits from which on a part of the samples suffices to fit one number."""
 IMPOSSIBLE = 1e4
 """Without a floor, −∞ becomes the largest logit of its row less this: its softmax is 0 too."""
+
+
+def has_zeros(logits: Any) -> bool:
+    """Whether rows (N, K) of logits contain −∞."""
+    logits = as_array(logits)
+    if logits.ndim != 2 or logits.shape[1] < 2 or 0 in logits.shape:
+        return False
+    xp = namespace(logits)
+    if not xp.isdtype(logits.dtype, "real floating") or bool(xp.isfinite(xp.sum(logits))):
+        return False
+    return bool(xp.any(logits == -xp.inf))
 
 
 def floored(logits: Array, floor: float) -> Array:

@@ -12,9 +12,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from focalcal._arrays import Array, like, log_softmax, namespace
+from focalcal.calibrators._floor import has_zeros
 from focalcal.calibrators._folds import fold_shares
 from focalcal.calibrators._newton import fit_inverse_temperature
-from focalcal.calibrators.base import Calibrator, FitData, combined, has_zeros
+from focalcal.calibrators.base import Calibrator, FitData, combined
 from focalcal.calibrators.temperature import check_temperature
 from focalcal.errors import FitWarning, InputError
 

@@ -29,7 +29,7 @@ from focalcal._arrays import (
 from focalcal._blocks import map_rows
 from focalcal._checks import check_labels, check_logits, check_weights
 from focalcal._labels import encode, looks_like_probabilities
-from focalcal.calibrators._floor import finite, fit_floor, floored, temperature_loss
+from focalcal.calibrators._floor import finite, fit_floor, floored, has_zeros, temperature_loss
 from focalcal.calibrators._newton import moment_sums
 from focalcal.errors import FitWarning, InputError
 
@@ -135,17 +135,6 @@ def check_usable_logits(logits: Any, zeros: bool = False) -> Array:
             "replace masks of impossible classes, for example by the row's largest logit less 1e4"
         )
     return logits
-
-
-def has_zeros(logits: Any) -> bool:
-    """Whether rows (N, K) of logits contain −∞."""
-    logits = as_array(logits)
-    if logits.ndim != 2 or logits.shape[1] < 2 or 0 in logits.shape:
-        return False
-    xp = namespace(logits)
-    if not xp.isdtype(logits.dtype, "real floating") or bool(xp.isfinite(xp.sum(logits))):
-        return False
-    return bool(xp.any(logits == -xp.inf))
 
 
 class Calibrator(BaseEstimator):

@@ -18,9 +18,9 @@ from scipy.special import expit
 from focalcal import bins as _bins
 from focalcal import kernels
 from focalcal.bins import Bins
-from focalcal.calibrators._floor import fit_floor, floored
+from focalcal.calibrators._floor import fit_floor, floored, has_zeros
 from focalcal.calibrators._newton import Optimum, fit_inverse_temperature, moment_sums
-from focalcal.calibrators.base import Calibrator, FitData, has_zeros
+from focalcal.calibrators.base import Calibrator, FitData
 from focalcal.calibrators.grid import Best, Point, point_log_odds
 from focalcal.errors import InputError
 from focalcal.ordered import Ordered, fine_edges

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
+from contextlib import contextmanager
+
 import pytest
 import torch
 from torch import Tensor
@@ -35,6 +38,18 @@ def build(name: str, **settings):
 
 def gradient(value: Tensor, logits: Tensor) -> Tensor:
     return torch.autograd.grad(value, logits)[0]
+
+
+@contextmanager
+def waiting_raises():
+    """Inside, a CUDA operation that waits for the device is an error."""
+    with warnings.catch_warnings():  # PyTorch warns once that the mode is a prototype
+        warnings.simplefilter("ignore")
+        torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
 
 
 @pytest.fixture(autouse=True)

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from focalcal.errors import InputError
 from focalcal.losses import LinearFocalLoss, focal_loss, linear_focal_loss
+from losses.conftest import waiting_raises
 from processes import leave
 
 STEPS = ((0.2, 5.0), (0.5, 3.0), (1.0, 2.0))
@@ -302,11 +303,8 @@ def test_cuda_memory_stays_near_the_gradients_and_never_waits() -> None:
     x.grad = weight.grad = None
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
-    torch.cuda.set_sync_debug_mode("error")
-    try:
+    with waiting_raises():
         (3 * linear_focal_loss(x, weight, labels, chunk_bytes=2**24)).backward()
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
     above = torch.cuda.max_memory_allocated() - before
     gradients_alone = 2 * (x.numel() + weight.numel())
     assert above < gradients_alone + 1.3 * 2**24

@@ -10,6 +10,8 @@ import sys
 import pytest
 import torch
 
+from losses.conftest import waiting_raises
+
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 
 
@@ -226,18 +228,14 @@ def test_many_sums_and_many_steps_of_the_reduction(most, monkeypatch) -> None:
 
 @pytest.mark.gpu
 @needs_gpu
-@pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
 def test_a_plain_call_never_waits_and_launches_four_kernels() -> None:
     from focalcal.losses import focal_loss
 
     logits, labels = rows()
     step(logits, labels)
     logits.requires_grad_()
-    torch.cuda.set_sync_debug_mode("error")
-    try:
+    with waiting_raises():
         focal_loss(logits, labels, 2.0).backward()
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
     logits.grad = None
     activities = [torch.profiler.ProfilerActivity.CUDA]
     with torch.profiler.profile(activities=activities, acc_events=True) as profile:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import itertools
 
+import mpmath as mp
 import numpy as np
 import pytest
 import torch
@@ -14,6 +15,7 @@ from focalcal.losses import (
     SampleDependentFocalLoss,
     ScheduledFocalLoss,
     focal_loss,
+    linear_focal_loss,
     make_loss,
 )
 from focalcal.losses._pointwise import gamma_at
@@ -89,6 +91,32 @@ def test_logit_gradient_is_g_times_the_cross_entropy_gradient(gamma) -> None:
     expected = gradient_factor(p, gamma) * (q - F.one_hot(labels, 5))
     got = gradient(focal_loss(logits, labels, gamma, reduction="sum"), logits)
     torch.testing.assert_close(got, expected, rtol=1e-10, atol=1e-14)
+
+
+@pytest.mark.parametrize("target", ["label", "soft", "steps", "per sample", "linear"])
+def test_negative_gamma_keeps_its_digits_where_p_rounds_to_one(target) -> None:
+    """Softmax has no digit of 1−p above a gap of 16.6 in float32; mpmath has."""
+    gamma = -0.9
+    gaps = torch.tensor([5.0, 16.0, 18.0, 25.0, 40.0])
+    logits = torch.stack([gaps, torch.zeros(5), torch.full((5,), -3.0)], 1).requires_grad_()
+    labels = torch.zeros(5, dtype=torch.long)
+    value = {
+        "label": lambda: focal_loss(logits, labels, gamma, reduction="none"),
+        "soft": lambda: focal_loss(logits, F.one_hot(labels, 3).float(), gamma, reduction="none"),
+        "steps": lambda: focal_loss(logits, labels, [(0.5, 2.0), (1.0, gamma)], reduction="none"),
+        "per sample": lambda: focal_loss(logits, labels, torch.full((5,), gamma), reduction="none"),
+        "linear": lambda: linear_focal_loss(logits, torch.eye(3), labels, gamma, reduction="none"),
+    }[target]()
+    got = gradient(value.sum(), logits)
+    for i, gap in enumerate(gaps.tolist()):
+        with mp.workdps(40):
+            odds = (1 + mp.exp(-3)) / mp.exp(gap)
+            ce, wrong = mp.log1p(odds), odds / (1 + odds)
+            power = wrong ** mp.mpf(gamma)
+            slope = power * (1 + mp.mpf(gamma) * ce / odds)
+        assert value[i].item() == pytest.approx(float(power * ce), rel=2e-6)
+        assert -got[i, 0].item() == pytest.approx(float(slope * wrong), rel=2e-5)
+        assert got[i, 1:].sum().item() == pytest.approx(float(slope * wrong), rel=2e-5)
 
 
 def test_value_against_a_plain_formula_in_probabilities() -> None:

@@ -17,7 +17,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from focalcal.errors import InputError
-from focalcal.losses._pointwise import Gamma, focal_value, is_transformed
+from focalcal.losses._pointwise import (
+    Gamma,
+    cross_entropies,
+    diverges,
+    focal_value,
+    is_transformed,
+    values_are_visible,
+)
 
 REDUCTIONS = ("none", "mean", "sum")
 IGNORE_INDEX = -100
@@ -177,8 +184,10 @@ class Problem:
             value = (1 - self.smoothing) * value + spread
         return value.masked_fill(self.ignored, 0)
 
-    def pointwise(self, function: Callable[[Tensor], Tensor]) -> Tensor:
+    def pointwise(self, function: Callable[[Tensor], Tensor], exact: bool = False) -> Tensor:
         """Σ_k u_k w_k function(−ln q_k) per sample, for a function with function(0) = 0."""
+        if exact:
+            return self.expected(function(cross_entropies(self.logits)))
         if self.soft is None and not self.smoothing:
             ce = F.cross_entropy(
                 self.logits, self.labels, ignore_index=self.ignore_index, reduction="none"
@@ -188,9 +197,11 @@ class Problem:
 
     def focal(self, gamma: Gamma, reduction: str) -> Tensor:
         """The focal loss in PyTorch's own operations: the reference for every faster form."""
-        if isinstance(gamma, Tensor) and (self.soft is not None or self.smoothing):
+        exact = diverges(gamma)
+        if isinstance(gamma, Tensor) and (self.soft is not None or self.smoothing or exact):
             gamma = gamma.unsqueeze(1)
-        return self.reduce(self.pointwise(lambda ce: focal_value(ce, gamma)), reduction)
+        values = self.pointwise(lambda ce: focal_value(ce, gamma, exact), exact)
+        return self.reduce(values, reduction)
 
     def cross_entropy(self, reduction: str) -> Tensor:
         """PyTorch's own, with every option of this call."""
@@ -337,15 +348,11 @@ def _check_labels(logits: Tensor, labels: Tensor, ignore_index: int) -> None:
         )
 
 
-def values_are_visible(tensor: Tensor) -> bool:
-    """Whether a tensor's values can be read, and without waiting for a device."""
-    return tensor.device.type == "cpu" and not is_transformed()
-
-
-def can_fuse(logits: Tensor, labels: Tensor) -> bool:
+def can_fuse(logits: Tensor, labels: Tensor, gamma: Gamma) -> bool:
     """Whether the CUDA kernel supports these; tracing and torch.func need plain operations."""
     return (
         logits.is_cuda
+        and not diverges(gamma)
         and labels.get_device() == logits.get_device()
         and is_plain(logits)
         and logits.ndim == 2

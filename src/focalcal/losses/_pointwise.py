@@ -11,30 +11,35 @@ from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 Steps: TypeAlias = tuple[tuple[float, float], ...]
 Gamma: TypeAlias = float | Tensor | Steps
 """γ: one number, one per sample, or ((end, γ), ...): the γ of the first end above p."""
 
 
-def focal_value(ce: Tensor, gamma: Gamma) -> Tensor:
+def focal_value(ce: Tensor, gamma: Gamma, exact: bool = False) -> Tensor:
     """(1−p)^γ · ce with p = exp(−ce), element by element; γ is a constant in every derivative.
 
     Value and derivatives are finite for every ce ≥ 0 and γ > −1, also where p rounds to 1.
+    `exact` says that ce has correct digits there, which log_softmax has not.
     """
     gamma = gamma_at(ce, gamma)
     if is_transformed():
-        return value_and_slope(ce, gamma)[0]
-    return _FocalValue.apply(ce, gamma)
+        return value_and_slope(ce, gamma, exact)[0]
+    return _FocalValue.apply(ce, gamma, exact)
 
 
-def value_and_slope(ce: Tensor, gamma: float | Tensor) -> tuple[Tensor, Tensor]:
+def value_and_slope(
+    ce: Tensor, gamma: float | Tensor, exact: bool = False
+) -> tuple[Tensor, Tensor]:
     """f(c) and f′(c) = g(p, γ) = (1−p)^γ · (1 + γ·r), r = p·ce/(1−p); differentiable in ce."""
     # log_softmax cannot resolve 1−p below eps, and (1−p)^γ or its derivatives diverge at 0 for
-    # γ < 1 while their product with dc/dz vanishes: at eps both are finite. The upper limit is for
-    # ce = inf (a logit of −inf), where p·ce would be 0·inf.
+    # γ < 1 while their product with dc/dz vanishes: at eps both are finite, and above √tiny the
+    # second derivative of exact values. The upper limit is for ce = inf (a logit of −inf), where
+    # p·ce would be 0·inf.
     limits = torch.finfo(ce.dtype)
-    log_p = -ce.clamp(limits.eps, limits.max)
+    log_p = -ce.clamp(limits.tiny**0.5 if exact else limits.eps, limits.max)
     minus = torch.expm1(log_p)  # p − 1
     power = (-minus) ** gamma
     # Not p = 1 + minus, which has no correct digit where p is small.
@@ -53,22 +58,39 @@ def gamma_at(ce: Tensor, gamma: Gamma) -> float | Tensor:
     return result
 
 
+def diverges(gamma: Gamma) -> bool:
+    """Whether (1−p)^γ does as p → 1, so that the loss needs `cross_entropies`: γ < 0 there.
+
+    A tensor whose values cannot be read counts as γ ≥ 0.
+    """
+    if isinstance(gamma, Tensor):
+        return values_are_visible(gamma) and bool((gamma < 0).any())
+    return (gamma[-1][1] if isinstance(gamma, tuple) else gamma) < 0
+
+
+def cross_entropies(logits: Tensor) -> Tensor:
+    """−log_softmax over axis 1, relatively exact also for a class whose p rounds to 1."""
+    top = logits.detach().argmax(1, keepdim=True)
+    odds = (logits - logits.gather(1, top)).exp().scatter(1, top, 0.0).sum(1, keepdim=True)
+    return (-F.log_softmax(logits, 1)).scatter(1, top, odds.log1p())
+
+
 class _FocalValue(torch.autograd.Function):
     """Computes the slope with the value, so that the backward pass is one multiplication."""
 
     @staticmethod
-    def forward(ctx: Any, ce: Tensor, gamma: float | Tensor) -> Tensor:
-        value, slope = value_and_slope(ce, gamma)
-        ctx.gamma = gamma
+    def forward(ctx: Any, ce: Tensor, gamma: float | Tensor, exact: bool) -> Tensor:
+        value, slope = value_and_slope(ce, gamma, exact)
+        ctx.gamma, ctx.exact = gamma, exact
         ctx.save_for_backward(ce, slope)
         return value
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         ce, slope = ctx.saved_tensors
         if torch.is_grad_enabled():  # the backward pass is itself differentiated
-            slope = value_and_slope(ce, ctx.gamma)[1]
-        return grad * slope, None
+            slope = value_and_slope(ce, ctx.gamma, ctx.exact)[1]
+        return grad * slope, None, None
 
 
 def is_transformed() -> bool:
@@ -78,6 +100,11 @@ def is_transformed() -> bool:
         or torch._C._are_functorch_transforms_active()
         or torch.autograd.forward_ad._current_level >= 0
     )
+
+
+def values_are_visible(tensor: Tensor) -> bool:
+    """Whether a tensor's values can be read, and without waiting for a device."""
+    return tensor.device.type == "cpu" and not is_transformed()
 
 
 def wants_plain_backward(grad: Tensor) -> bool:

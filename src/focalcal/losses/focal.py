@@ -19,9 +19,8 @@ from focalcal.losses._base import (
     check_reduction,
     compute_dtype,
     make_problem,
-    values_are_visible,
 )
-from focalcal.losses._pointwise import Gamma, Steps, focal_value
+from focalcal.losses._pointwise import Gamma, Steps, focal_value, values_are_visible
 
 DEFAULT_GAMMA = 2.0
 """Lin et al.'s; Mukhoti et al. prefer 3 for calibration."""
@@ -51,6 +50,8 @@ def focal_loss(
         target: labels (N, d1..dk), or probabilities of the logits' shape.
         gamma: γ > −1: one number (2 by default), a tensor of the labels' shape, or steps
             ((end, γ), ...) as in `SampleDependentFocalLoss`; a constant in the backward pass.
+            γ < 0 takes a slower way that is correct down to 1−p = 1e-19 in float32; a tensor on
+            a CUDA device does not, and loses its digits below 1−p = 1e-6.
         weight: (C,), multiplies the term of each class.
         ignore_index: label whose samples are left out.
         label_smoothing: share of the target spread evenly over the classes.
@@ -208,8 +209,8 @@ def sigmoid_focal_loss(
     logits = logits.to(compute_dtype(logits))
     target = target.to(logits.dtype)
     positive, negative = (1.0, 1.0) if alpha is None else (alpha, 1 - alpha)
-    values = positive * target * focal_value(-F.logsigmoid(logits), gamma)
-    values = values + negative * (1 - target) * focal_value(-F.logsigmoid(-logits), gamma)
+    values = positive * target * focal_value(-F.logsigmoid(logits), gamma, True)
+    values = values + negative * (1 - target) * focal_value(-F.logsigmoid(-logits), gamma, True)
     if reduction == "none":
         return values
     return values.mean() if reduction == "mean" else values.sum()
@@ -236,7 +237,8 @@ class SigmoidFocalLoss(Loss):
 def _focal(problem: Problem, gamma: Gamma, reduction: str) -> Tensor:
     if not isinstance(gamma, (Tensor, tuple)) and gamma == 0:
         return problem.cross_entropy(reduction)
-    if problem.soft is None and problem.batched and can_fuse(problem.given, problem.labels):
+    fused = problem.soft is None and problem.batched
+    if fused and can_fuse(problem.given, problem.labels, gamma):
         from focalcal.losses._triton import fused_focal
 
         options = problem.weight, problem.ignore_index, problem.smoothing, reduction

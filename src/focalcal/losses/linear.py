@@ -278,7 +278,7 @@ def _to_gradients(
     labels, factor = problem.labels[part].contiguous(), factor[part]
     gamma = gamma[part] if isinstance(gamma, Tensor) else gamma
     options = problem.weight, problem.ignore_index, problem.smoothing
-    if can_fuse(logits, labels):
+    if can_fuse(logits, labels, gamma):
         from focalcal.losses import _triton
 
         fused = _triton.Settings(gamma, *options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import numpy as np
@@ -80,6 +81,28 @@ def test_samples_are_matched_by_id(files, tmp_path):
     assert json.loads(compare(files[0], part, "--json"))["n"] == 100
 
 
+@pytest.mark.parametrize("kind", [np.int32, np.float64, str, object])
+def test_ids_of_other_types_are_matched(files, tmp_path, kind):
+    other = Predictions.load(files[1])
+    path = tmp_path / "other.npz"
+    ids = other.ids.astype(kind)
+    path = path.with_suffix(".csv") if kind is object else path
+    dataclasses.replace(other, ids=ids).take(np.arange(300)[::-1]).save(path)
+    found = json.loads(compare(files[0], path, "--json"))["metrics"]["nll"]
+    first, second = (Predictions.load(f).take(np.arange(300)) for f in (files[0], path))
+    second = second.take(np.arange(300)[::-1])
+    for given, key in ((first, "first"), (second, "second")):
+        own = -np.log(given.probabilities()[np.arange(300), given.labels]).mean()
+        assert found[key] == pytest.approx(own)
+
+
+def test_samples_left_out_are_reported(files, tmp_path):
+    path = tmp_path / "part.npz"
+    Predictions.load(files[1]).take(np.arange(100)).save(path)
+    result = runner.invoke(app, ["compare", str(files[0]), str(path), "--resamples", "9"])
+    assert "100 samples have the same ids; 600 and 100 were given" in result.stderr
+
+
 @pytest.mark.parametrize(
     ("ids", "rows", "message"),
     [
@@ -89,8 +112,6 @@ def test_samples_are_matched_by_id(files, tmp_path):
     ],
 )
 def test_samples_that_do_not_match_are_errors(files, tmp_path, ids, rows, message):
-    import dataclasses
-
     other = dataclasses.replace(Predictions.load(files[1]), ids=ids).take(np.arange(rows))
     path = tmp_path / "other.npz"
     other.save(path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from focalcal.cli import _inputs, app, options, terminal
 from focalcal.errors import InputError
@@ -61,13 +61,24 @@ def _matched(a: Predictions, b: Predictions) -> tuple[Predictions, Predictions]:
                 "an id column"
             )
         return a, b
-    for given in (a, b):
-        if len(np.unique(given.ids)) != given.n:
-            raise InputError("expected each id once, got one twice")
-    common, rows, others = np.intersect1d(a.ids, b.ids, return_indices=True)
+    keys = [_as_texts(given.ids) for given in (a, b)]
+    if any(len(np.unique(ids)) != len(ids) for ids in keys):
+        raise InputError("expected each id once, got one twice")
+    common, rows, others = np.intersect1d(*keys, return_indices=True)
     if len(common) == 0:
         raise InputError("expected ids that both files have, got none")
+    if len(common) < max(a.n, b.n):
+        terminal.note(f"{len(common):,} samples have the same ids; {a.n:,} and {b.n:,} were given")
     return a.take(rows), b.take(others)
+
+
+def _as_texts(ids: Any) -> Any:
+    """Ids as texts, which text files have where others have numbers."""
+    import numpy as np
+
+    ids = np.asarray(ids)
+    whole = ids.dtype.kind == "f" and (ids == np.floor(ids)).all()
+    return ids.astype(np.int64 if whole else ids.dtype).astype(str)
 
 
 def _verdict(found: Comparison) -> str:

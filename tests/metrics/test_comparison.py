@@ -53,6 +53,27 @@ def test_a_model_cannot_be_told_from_itself(rng):
         assert d.p_value == 1 or math.isnan(d.p_value)
 
 
+def test_rounding_is_no_difference(rng):
+    y, a, _ = draw(rng, 200)
+    for d in compare(y, a, a * (1 + 4e-16), resamples=50).metrics.values():
+        assert d.better == ""
+        assert d.p_value == 1 or math.isnan(d.p_value)
+
+
+def test_the_order_of_rows_changes_nothing(rng):
+    y, a, b = draw(rng, 300)
+    order = rng.permutation(300)
+    one, other = (
+        compare(*given, resamples=50) for given in ((y, a, b), (y[order], a[order], b[order]))
+    )
+    for name in METRICS:
+        x, z = one[name], other[name]
+        for key in ("low", "high"):
+            ends = getattr(x.difference, key), getattr(z.difference, key)
+            assert ends[0] == pytest.approx(ends[1], abs=1e-12, nan_ok=True), name
+        assert x.p_value == pytest.approx(z.p_value, nan_ok=True), name
+
+
 def test_swapping_the_models_changes_the_sign_only(rng):
     y, a, b = draw(rng, 300)
     one, other = compare(y, a, b, resamples=80), compare(y, b, a, resamples=80)

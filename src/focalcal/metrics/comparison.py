@@ -113,7 +113,9 @@ def compare(
     with np.errstate(invalid="ignore"):  # two infinite losses have no difference
         spread = dict(zip(names, draws[1] - draws[0]))
     if a.n * pair[0].n_classes <= MOST:
-        spread |= _left_out(pair, settings, seed)
+        # Neither the order of the rows nor that of the models changes the groups.
+        order = np.argsort(a.values["nll"] + b.values["nll"], kind="stable")
+        spread |= _left_out([data.take(order) for data in pair], settings, seed)
     found, sizes = {}, [a.sizes(), b.sizes()]
     for name, m in METRICS.items():
         x, y = float(m.of(one)), float(m.of(other))
@@ -122,7 +124,8 @@ def compare(
             few = min(size[m.within] for size in sizes)
         elif m.interval == "bootstrap" and not m.tested:  # right samples against wrong ones
             few = min(min(size["right"], size["wrong"]) for size in sizes)
-        estimate, p = _tested(y - x, spread.get(name), level, few, jackknife=not m.resampled)
+        change = 0.0 if math.isclose(x, y, rel_tol=1e-12) else y - x  # rounding is no difference
+        estimate, p = _tested(change, spread.get(name), level, few, jackknife=not m.resampled)
         estimate = dataclasses.replace(estimate, n=a.n)
         better = ""
         if m.better and p <= 1 - level and x != y:

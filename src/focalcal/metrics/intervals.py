@@ -20,6 +20,7 @@ import numpy as np
 
 from focalcal import bins as _bins
 from focalcal.bins import Bins
+from focalcal.metrics.proportion import share_interval
 
 if TYPE_CHECKING:
     from focalcal.metrics.cells import Cells
@@ -168,8 +169,6 @@ def _exact(share: float, n: float, level: float) -> Ends:
 
     A share of less than half a sample, by weights, is not known to be above 0.
     """
-    from focalcal.metrics.proportion import share_interval  # which imports this module
-
     hits = min(n * share, n)
     low, high = share_interval(hits, n, level)
     return float(low) if hits > 0.5 else 0.0, float(high) if n - hits > 0.5 else 1.0

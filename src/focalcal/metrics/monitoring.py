@@ -30,9 +30,8 @@ from focalcal.metrics.sequential import (
     confidence_ratios,
     miscalibration_ratios,
 )
-from focalcal.metrics.streaming import numbers
 from focalcal.metrics.summary import Estimate, calibration_test, plain
-from focalcal.stats import PARTS, CalibrationStats
+from focalcal.stats import PARTS, CalibrationStats, numbers
 
 FORMAT, VERSION = "focalcal-monitor", 1
 BINS = 20

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import bisect
+import dataclasses
 import math
 from typing import Any
 
 import numpy as np
 
 from focalcal._checks import check_level
-from focalcal.metrics.summary import Estimate
+
+
+@dataclasses.dataclass(frozen=True)
+class Estimate:
+    """A metric with its interval (NaN where it has none) and the number of samples behind it."""
+
+    value: float
+    low: float
+    high: float
+    n: int
 
 
 def proportion(hits: int, n: int, level: float) -> Estimate:

@@ -7,6 +7,7 @@ are repetitions: a sample of weight 3 stands for three, and can be drawn as ofte
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -24,6 +25,20 @@ _CHUNK = 1 << 18
 """Counts held at a time per thread."""
 
 Values = dict[str, np.ndarray]
+
+
+@dataclasses.dataclass(frozen=True)
+class CalibrationTest:
+    """Test of the hypothesis "calibrated" by consistency resampling of the ECE.
+
+    p_value: how often data that obey their confidences show an ECE this large; small values
+    speak against calibration. expected_ece: the mean ECE of such data, the noise floor.
+    """
+
+    ece: float
+    p_value: float
+    expected_ece: float
+    resamples: int
 
 
 @of_samples("sums", "top", "order")
@@ -141,17 +156,17 @@ def consistency_values(sample: Sample, resamples: int, seed: int) -> np.ndarray:
     return np.concatenate(map_blocks(chunk, resamples, max(_CHUNK // sample.n, 1)))
 
 
-def consistency_test(sample: Sample, resamples: int, seed: int) -> tuple[float, float]:
-    """p-value of the ECE among `consistency_values`, and their mean.
+def consistency_test(sample: Sample, ece: float, resamples: int, seed: int) -> CalibrationTest:
+    """The test of an ECE by `consistency_values`.
 
-    The ECE is computed as they are: where nearly all draws equal the data, as for a classifier
-    without errors, sums in another order would round to another value.
+    The ECE is computed again as they are: where nearly all draws equal the data, as for a
+    classifier without errors, sums in another order would round to another value.
     """
     null = consistency_values(sample, resamples, seed)
     _, weights, starts, mass = _in_bins(sample)
     hits = sample.correct[sample.order] * (1.0 if weights is None else weights)
     value = np.abs(mass - np.add.reduceat(hits, starts)).sum() / sample.total
-    return p_value(null, float(value)), float(null.mean())
+    return CalibrationTest(ece, p_value(null, float(value)), float(null.mean()), resamples)
 
 
 def _in_bins(sample: Sample) -> tuple[np.ndarray, np.ndarray | None, np.ndarray, np.ndarray]:

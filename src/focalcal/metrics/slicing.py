@@ -138,8 +138,8 @@ def evaluate_by(
         sample = Sample.of(data.take(r), EVERYTHING, bins=bins, threshold=threshold)
         e = evaluate_sample(sample, resamples, 1 - (1 - level) / m, seed)
         # Holm's correction multiplies by up to m: so much finer must the p-value be.
-        p, chance = consistency_test(sample, max(resamples, 2000, 200 * m), seed)
-        return Slice(name, len(r), e.metrics, e.test.ece, chance, p)
+        test = consistency_test(sample, e.test.ece, max(resamples, 2000, 200 * m), seed)
+        return Slice(name, len(r), e.metrics, test.ece, test.expected_ece, test.p_value)
 
     found = [measured(name, r) if len(r) >= least else Slice(name, len(r)) for name, r in rows]
     return SlicedEvaluation(tuple(holm(found)), level, least)

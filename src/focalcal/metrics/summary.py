@@ -3,46 +3,30 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import math
-from collections.abc import Callable
+import operator
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from focalcal._arrays import as_array, to_numpy
 from focalcal._checks import check_level
 from focalcal.bins import Bins
 from focalcal.columns import check_given
 from focalcal.errors import InputError
 from focalcal.metrics.declare import METRICS, Metric
 from focalcal.metrics.intervals import bootstrap_interval, gap_interval
-from focalcal.metrics.multilabel import evaluate_labels
-from focalcal.metrics.resampling import check_resamples, consistency_test, resample
+from focalcal.metrics.proportion import Estimate
+from focalcal.metrics.resampling import (
+    CalibrationTest,
+    check_resamples,
+    consistency_test,
+    resample,
+)
 from focalcal.metrics.sample import EVERYTHING, Sample, of_samples
-
-
-@dataclasses.dataclass(frozen=True)
-class Estimate:
-    """A metric with its interval (NaN where it has none) and the number of samples behind it."""
-
-    value: float
-    low: float
-    high: float
-    n: int
-
-
-@dataclasses.dataclass(frozen=True)
-class CalibrationTest:
-    """Test of the hypothesis "calibrated" by consistency resampling of the ECE.
-
-    p_value: how often data that obey their confidences show an ECE this large; small values
-    speak against calibration. expected_ece: the mean ECE of such data, the noise floor.
-    """
-
-    ece: float
-    p_value: float
-    expected_ece: float
-    resamples: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -169,7 +153,7 @@ def evaluate_sample(
     values = {name: float(m.of(stats)) for name, m in known.items()}
     names = [name for name, m in known.items() if m.interval == "bootstrap" and m.resampled]
     draws = resample(sample, names, resamples, seed, progress)
-    test = _test(sample, values["ece"], resamples, seed)
+    test = consistency_test(sample, values["ece"], resamples, seed)
     sizes = sample.sizes()
 
     right = float(stats.top.correct_sums.sum())
@@ -208,6 +192,66 @@ def evaluate_sample(
     )
 
 
+def evaluate_labels(
+    y_true: Any,
+    *,
+    y_prob: Any = None,
+    logits: Any = None,
+    names: Sequence[str] | None = None,
+    progress: Callable[[float], None] | None = None,
+    **settings: Any,
+) -> Evaluation:
+    """The evaluation of labels (N, L), 0 or 1: the mean over the labels, and each by itself.
+
+    A metric's interval is the mean of the labels' intervals: it holds however the labels depend on
+    one another, because the error of a mean is at most the mean of the errors. It is NaN if a label
+    with a value has no interval. The p-value is Bonferroni's, L times the smallest, for which the
+    clearest label is tested with 200·L draws.
+    """
+    key, values = ("logits", logits) if y_prob is None else ("y_prob", y_prob)
+    labels, values = as_array(y_true), as_array(values)
+    if labels.ndim != 2 or tuple(labels.shape) != tuple(values.shape):
+        raise InputError(
+            "expected multi-label y_true and predictions of one shape (N, labels), "
+            f"got {tuple(labels.shape)} and {tuple(values.shape)}"
+        )
+    width = labels.shape[1]
+    parts: dict[str, Evaluation] = {}
+    for j, name in enumerate(map(str, names or range(width))):
+        tick = None if progress is None else lambda part, j=j: progress((j + part) / width)
+        given = {key: values[:, j], **settings, "progress": tick}
+        parts[name] = evaluate(to_numpy(labels[:, j]), **given)
+    several = list(parts.values())
+    metrics = {}
+    for name in several[0].metrics:
+        ends = ("value", "low", "high")
+        known = [e[name] for e in several if not math.isnan(e[name].value)]
+        value, low, high = (_mean([getattr(m, end) for m in known]) for end in ends)
+        metrics[name] = Estimate(value, low, high, several[0].n)
+    tests = [part.test for part in several]
+    p_values = [t.p_value for t in tests]
+    j = min(range(width), key=lambda j: (p_values[j], tests[j].expected_ece - tests[j].ece))
+    draws = 200 * width
+    if p_values[j] * (tests[j].resamples + 1) < 2 and draws > tests[j].resamples:  # none as large
+        given = {name: settings[name] for name in ("bins", "sample_weight") if name in settings}
+        given |= {key: values[:, j], "seed": several[j].seed, "resamples": draws}
+        p_values[j] = calibration_test(to_numpy(labels[:, j]), **given).p_value
+    test = CalibrationTest(
+        ece=metrics["ece"].value,
+        p_value=min(1.0, width * min(p_values)),
+        expected_ece=_mean([t.expected_ece for t in tests]),
+        resamples=tests[0].resamples,
+    )
+    bins = functools.reduce(operator.add, (part.reliability for part in several))
+    return dataclasses.replace(
+        several[0], metrics=metrics, test=test, reliability=bins, n_classes=width, labels=parts
+    )
+
+
+def _mean(values: Sequence[float]) -> float:
+    return float(np.mean(values)) if values else math.nan
+
+
 @of_samples("top")
 def calibration_test(sample: Sample, *, resamples: int = 1000, seed: int = 0) -> CalibrationTest:
     """Test the hypothesis "calibrated": could data that obey their confidences look like this?
@@ -221,11 +265,7 @@ def calibration_test(sample: Sample, *, resamples: int = 1000, seed: int = 0) ->
     Bröcker & Smith 2007; Vaicenavicius et al. 2019.
     """
     value = float(METRICS["ece"].of(sample.stats()))
-    return _test(sample, value, check_resamples(resamples), seed)
-
-
-def _test(sample: Sample, value: float, resamples: int, seed: int) -> CalibrationTest:
-    return CalibrationTest(value, *consistency_test(sample, resamples, seed), resamples)
+    return consistency_test(sample, value, check_resamples(resamples), seed)
 
 
 def plain(x: Any) -> Any:

@@ -105,6 +105,13 @@ def test_a_read_only_folder_is_an_os_error(tmp_path):
         write_text(tmp_path / "a.txt", "text")
 
 
+def test_an_error_names_the_file_and_not_the_temporary_beside_it(tmp_path):
+    path = tmp_path / ("a" * 240 + ".txt")  # with a suffix longer than a name may be
+    with pytest.raises(OSError, match="name too long") as caught:
+        write_text(path, "text")
+    assert caught.value.filename == str(path)
+
+
 def test_a_folder_that_is_a_file_is_an_os_error(tmp_path):
     (tmp_path / "a").touch()
     with pytest.raises(OSError, match="a"):

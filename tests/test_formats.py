@@ -112,6 +112,10 @@ def test_missing_empty_and_unknown_files(tmp_path):
         read_table(tmp_path / "p.npz")
     with pytest.raises(FileFormatError, match="ending in"):
         read_table(tmp_path / "p.pkl")
+    (tmp_path / "empty").mkdir()
+    for folder, holds in ((tmp_path, "empty, p.npz"), (tmp_path / "empty", "nothing")):
+        with pytest.raises(FileFormatError, match=f"got the folder .*, which holds {holds}; name"):
+            read_table(folder)
 
 
 def test_csv_faults_name_row_and_column(tmp_path):

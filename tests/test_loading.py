@@ -664,7 +664,7 @@ def test_labels_beside_probabilities_called_as_in_scikit_learn(tmp_path):
 def test_keywords_that_do_not_exist(tmp_path):
     (tmp_path / "p.csv").write_text("probs,labels\n0.5,1\n")
     for unknown in ("truth_key", "label", "classes_names"):
-        with pytest.raises(TypeError, match="unexpected keyword argument"):
+        with pytest.raises(TypeError, match=f"^unexpected keyword argument '{unknown}'; expected"):
             Predictions.load(tmp_path / "p.csv", **{unknown: "x"})
 
 

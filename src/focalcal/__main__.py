@@ -1,5 +1,18 @@
-"""`python -m focalcal` is the command `focalcal`."""
+"""The command `focalcal`, also as `python -m focalcal`."""
 
-from focalcal.cli import main
+import sys
 
-main()
+
+def main() -> None:
+    """Run the command line; its import takes long enough to be interrupted."""
+    try:
+        from focalcal.cli import main as run
+
+        run()
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted\n")
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

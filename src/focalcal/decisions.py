@@ -57,7 +57,8 @@ class Threshold:
         """What to do, and what it does to the samples that chose it."""
         if not self.found:
             return "No threshold reaches the goal: leave every sample to a person."
-        start = f"from confidence {self.threshold:.6g}" if self.threshold > 0 else "always"
+        # All digits: a rounded threshold may decide a sample just below the exact one.
+        start = f"from confidence {self.threshold!r}" if self.threshold > 0 else "always"
         e = self.error
         return (
             f"Decide alone {start}: {percent(self.decided.value, 1)} of the samples, "

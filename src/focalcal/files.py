@@ -33,14 +33,25 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
     _remove_orphans(path.parent, prefix)
     # The suffix is kept because writers such as matplotlib and NumPy choose a format by it.
     temporary = path.parent / f"{prefix}{os.getpid()}-{secrets.token_hex(8)}{path.suffix}"
-    temporary.touch(exist_ok=False)
+    with _naming(path):
+        temporary.touch(exist_ok=False)
     try:
         yield temporary
-        with temporary.open("rb+") as f:
-            os.fsync(f.fileno())
-        temporary.replace(path)
+        with _naming(path):
+            with temporary.open("rb+") as f:
+                os.fsync(f.fileno())
+            temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Errors of the system about a temporary name the path that the caller knows."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def natural(name: str) -> tuple[str, str]:

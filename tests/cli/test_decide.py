@@ -37,6 +37,25 @@ def test_the_answer_is_in_the_first_line_and_fits(file):
     assert all(len(line) <= 80 for line in out.splitlines())
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_printed_threshold_decides_as_the_exact_one(tmp_path, rng, dtype):
+    p = rng.uniform(0.5, 1, 500).astype(dtype)
+    y = (rng.random(500) < p).astype(int)
+    exact = decisions.threshold(y, p, max_error=0.1)
+    printed = float(exact.rule.split(":")[0].split()[-1])
+    confidence = np.maximum(p, 1 - p)
+    first_left_out = confidence[confidence < exact.threshold].max()
+    assert np.nextafter(first_left_out, dtype(1)) == printed
+    np.testing.assert_array_equal(
+        decisions.decide(p, threshold=printed), decisions.decide(p, threshold=exact.threshold)
+    )
+    fitted = calibrators.TemperatureScaling().fit(np.log(p / (1 - p)), y)
+    fitted.decision_ = {"threshold": exact.threshold}
+    fitted.save(tmp_path / "cal.json")
+    shown = runner.invoke(app, ["show", str(tmp_path / "cal.json")]).stdout
+    assert f"from confidence {printed!r}\n" in shown
+
+
 def test_json_equals_the_library(file):
     record = json.loads(decide(file, "--max-error", 0.05, "--json"))
     with np.load(file) as data:
@@ -55,7 +74,7 @@ def test_a_goal_out_of_reach_says_so(file):
 
 def test_costs_from_text_and_from_a_file_agree(file, tmp_path):
     costs = tmp_path / "costs.csv"
-    costs.write_text("0,1,1\n5,0,1\n5,1,0\n")
+    costs.write_text("0,1,1\n5,0,1\n5,1,0\n", encoding="utf-8-sig")  # as spreadsheets write
     text = "[[0,1,1],[5,0,1],[5,1,0]]"
     one = decide(file, "--costs", costs, "--abstain-cost", 0.3)
     assert one == decide(file, "--costs", text, "--abstain-cost", 0.3)
@@ -101,6 +120,8 @@ def test_a_damaged_decision_is_refused(file, tmp_path):
         (["--max-error", "0.1", "--abstain-cost", "1"], "got both"),
         (["--max-error", "0.1", "--save"], "--save with --calibrator"),
         (["--costs", "[[0,1],[1"], "costs as a .csv"),
+        (["--costs", "nope"], "rows such as [[0,1],[9,0]], got nope: nope not found"),
+        (["--costs", "."], "costs as a .csv file of numbers"),
     ],
 )
 def test_bad_requests_are_input_errors(file, arguments, message):

@@ -93,6 +93,21 @@ def test_an_interrupt_signal_ends_with_130():
     assert run("wait", code=code) == (130, "", "interrupted\n")
 
 
+def test_an_interrupt_while_the_commands_are_imported_ends_alike():
+    code = (
+        "import sys\n"
+        "class Interrupting:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'typer':\n"
+        "            raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Interrupting())\n"
+        "from focalcal.__main__ import main\n"
+        "main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (130, "interrupted\n")
+
+
 @pytest.mark.parametrize("reader", ["head -n 1", "true"])  # after a line, and before the first
 def test_a_reader_that_leaves_is_no_error(reader):
     shell = f"{sys.executable} -m focalcal methods | {reader}; echo ${{PIPESTATUS[0]}}"

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from focalcal.calibrators import AutoCalibrator, load
 from focalcal.cli import app, terminal
 from focalcal.errors import InputError
+from focalcal.predictions import Predictions
 
 runner = CliRunner()
 
@@ -43,6 +44,17 @@ def test_show(cal):
     assert "3 classes: a, b, c" in text
     assert "300 calibration samples" in text
     assert json.loads(run("show", cal, "--json").stdout) == json.loads(cal.read_text())
+
+
+def test_show_labels_and_an_infinite_loss(tmp_path):
+    p = np.array([[0.2, 0.8], [0.6, 0.4], [1.0, 0.0]] * 20)
+    np.savez(tmp_path / "zero.npz", probs=p, labels=[0, 1, 1] * 20)
+    assert "nll: ∞ → " in run("fit", tmp_path / "zero.npz", "-o", tmp_path / "z.json").stdout
+    Predictions(
+        logits=p, labels=(p > 0.5).astype(int), task="multilabel", class_names=("sport", "music")
+    ).save(tmp_path / "many.npz")
+    run("fit", tmp_path / "many.npz", "-o", tmp_path / "m.json")
+    assert "2 labels: sport, music" in run("show", tmp_path / "m.json").stdout
 
 
 def test_a_file_of_predictions_is_no_calibrator(tmp_path, data):

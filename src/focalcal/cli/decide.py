@@ -80,11 +80,12 @@ def _read_costs(text: str | None) -> Any:
         return None
     try:
         if not text.lstrip().startswith("["):
-            return np.loadtxt(text, delimiter=",", ndmin=2)
+            return np.loadtxt(text, delimiter=",", ndmin=2, encoding="utf-8-sig")
         return np.asarray(json.loads(text), dtype=np.float64)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, OSError) as error:
         raise FileFormatError(
-            f"expected costs as a .csv file of numbers or as JSON rows, got {text}: {error}"
+            "expected --costs as a .csv file of numbers or as JSON rows such as [[0,1],[9,0]], "
+            f"got {text}: {error}"
         ) from error
 
 

@@ -117,9 +117,11 @@ def _parse(item: str) -> tuple[str, Any]:
 
 def describe(calibrator: Calibrator) -> list[Any]:
     """A fitted calibrator in a few lines: its numbers, what it gained, what to know."""
+    from focalcal.metrics.declare import decimal
+
     d = calibrator.diagnostics_
     values = ", ".join(
-        f"{name.rstrip('_')} = {getattr(calibrator, name):.6g}"
+        f"{name.rstrip('_')} = {decimal(getattr(calibrator, name), '.6g')}"
         for name in calibrator.state
         if isinstance(getattr(calibrator, name, None), float)
     )
@@ -127,9 +129,11 @@ def describe(calibrator: Calibrator) -> list[Any]:
     if calibrator.method == "auto" and calibrator.task == "auto":
         lines[0] = f"auto: {calibrator.formula_}, chosen from"
         lines += [f"  {line}" for line in calibrator.table_text().splitlines()]
-    lines.append(f"  {d.objective}: {d.before:.6g} → {d.after:.6g} on {d.n:,} calibration samples")
+    before, after = decimal(d.before, ".6g"), decimal(d.after, ".6g")
+    lines.append(f"  {d.objective}: {before} → {after} on {d.n:,} calibration samples")
     names = getattr(calibrator, "class_names_", None)
     if names:
         shown = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
-        lines.append(f"  {len(names)} classes: {shown}")
+        kinds = ("label",) if calibrator.task == "multilabel" else ("class", "classes")
+        lines.append(f"  {terminal.count(len(names), *kinds)}: {shown}")
     return lines + [terminal.Text(f"  warning: {text}", "yellow") for text in d.warnings]

@@ -18,5 +18,5 @@ def show(calibrator: options.Calibrator) -> terminal.Result:
     lines = [*describe(fitted), f"  settings: {shown}"]
     decision = getattr(fitted, "decision_", None)
     if decision:
-        lines.append(f"  decides alone from confidence {decision['threshold']:.6g}")
+        lines.append(f"  decides alone from confidence {decision['threshold']!r}")
     return terminal.Result(to_dict(fitted), lines)

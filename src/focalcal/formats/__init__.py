@@ -22,6 +22,7 @@ from focalcal.formats.arrow import (
 )
 from focalcal.formats.binary import read_npy, read_npz, read_pt, write_npz
 from focalcal.formats.columns import plain
+from focalcal.formats.roles import listed
 from focalcal.formats.text import Table, read_delimited, read_jsonl, write_delimited, write_jsonl
 
 
@@ -68,6 +69,12 @@ def read_table(path: str | Path, layout: str | None = None) -> tuple[Table, dict
         return READERS[layout](path)
     if is_dataset_folder(path):
         return read_dataset(path)
+    if path.is_dir():
+        holds = listed(sorted(p.name for p in path.iterdir())) or "nothing"
+        raise FileFormatError(
+            f"expected a file, got the folder {path}, which holds {holds}; name a file of "
+            f"predictions, or several by a pattern such as '{path / '*.csv'}'"
+        )
     reader = FORMATS[ending(path)].read
     if not path.exists():
         raise FileFormatError(f"no file at {path}; check the path")

@@ -56,6 +56,10 @@ class Keys:
     @classmethod
     def of(cls, options: KeyOptions) -> Self:
         """From keyword arguments, where `logits_key` is another spelling of `logits`."""
+        unknown = [name for name in options if name not in KeyOptions.__annotations__]
+        if unknown:
+            known = ", ".join(field.name for field in dataclasses.fields(cls))
+            raise TypeError(f"unexpected keyword argument {unknown[0]!r}; expected some of {known}")
         return cls(**{name.removesuffix("_key"): value for name, value in options.items()})
 
 

@@ -47,7 +47,8 @@ def fit(
     floor: for probabilities of exactly zero, as in `Predictions.as_logits`; learnt from the sample
         if it has some and none is given.
     sample_rows: size of the sample that the search starts from; the result does not depend on it,
-        except that focal temperature may end at another local optimum after a small sample.
+        except that a learnt floor does, and that focal temperature may end at another local
+        optimum after a small sample.
 
     The temperature is that of a fit in memory to 1e-9. Focal temperature and structured scaling
     reach the same NLL to 3e-8. Searches by ECE find the same grid point; by equal-mass ECE, one

@@ -49,9 +49,9 @@ def check_level(level: float) -> None:
         raise InputError(f"expected a level between 0 and 1, such as 0.95, got {level!r}")
 
 
-def check_logits(logits: Any, name: str = "logits") -> Array:
+def check_logits(logits: Any) -> Array:
     """Finite float logits of shape (N, C), or (N,) / (N, 1) for a binary problem; N ≥ 1."""
-    return _check_all_finite(_check_matrix(logits, name), name)
+    return _check_all_finite(_check_matrix(logits, "logits"), "logits")
 
 
 def check_probs(probs: Any, name: str = "y_prob", *, sums: bool = True) -> Array:

@@ -63,6 +63,16 @@ def natural(name: str) -> tuple[str, str]:
     return re.sub("[0-9]+", lambda number: number[0].zfill(20), name), name
 
 
+def files_at(where: str | os.PathLike[str]) -> list[str]:
+    """The file, or the files that a folder (of parquet files) or a pattern names, 2 before 10."""
+    path = Path(where)
+    if path.is_file():
+        return [str(path)]
+    if path.is_dir():
+        return sorted(map(str, path.glob("*.parquet")), key=natural)
+    return sorted(glob.glob(str(where), recursive=True), key=natural)  # noqa: PTH207 (of any folder)
+
+
 def check_suffix(path: str | os.PathLike[str], suffixes: Sequence[str]) -> Path:
     """The path, if its name ends in one of these: call it before the work that fills the file."""
     path = Path(path)

@@ -218,9 +218,9 @@ class Predictions:
 
         logits, probs: one column, several (one per class) as a list or separated by commas, or
         "*" for all but labels and ids. logits_prefix, probs_prefix: all columns that begin so.
-        labels, ids: a column. classes: class names in the order of the columns. labels_required:
-        whether labels that are absent or missing are an error [True]. task: "auto" or "multilabel".
-        What is left out is found by its usual name, as in files.
+        labels: a column, or one per label. ids: a column. classes: class names in the order of the
+        columns. labels_required: whether labels that are absent or missing are an error [True].
+        task: "auto" or "multilabel". What is left out is found by its usual name, as in files.
         """
         from focalcal import loading
 

@@ -14,7 +14,6 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
-import array_api_compat
 import numpy as np
 import scipy.linalg
 import scipy.optimize
@@ -105,7 +104,7 @@ class Psi(NamedTuple):
 def flat_index(s: Array, classes: Array) -> Array:
     """Where entries (classes[i], i) of s (K, n) are in a flat view: NumPy is quicker there."""
     n = s.shape[1]
-    return classes * n + namespace(s).arange(n, device=array_api_compat.device(s))
+    return classes * n + namespace(s).arange(n, device=s.device)
 
 
 def focal(s: Array, gamma: float) -> Psi:

@@ -14,7 +14,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-import array_api_compat
 import numpy as np
 from scipy.interpolate import CubicHermiteSpline
 
@@ -130,7 +129,7 @@ def _moments_at(z: Array, y: Array, beta: float, axis: int) -> tuple[Array, ...]
         z = np.ascontiguousarray(z.T) if isinstance(z, np.ndarray) else z.T
     z = z - xp.max(z, axis=axis, keepdims=True)  # ≤ 0, so exp never overflows
     y = xp.astype(y, xp.int64)
-    sample = xp.arange(z.shape[1 - axis], device=array_api_compat.device(z))
+    sample = xp.arange(z.shape[1 - axis], device=z.device)
     own = xp.astype(z[y, sample] if axis == 0 else z[sample, y], xp.float64)
     # In this order 0 · (large · large) never becomes NaN; `moments_of` reports an overflow.
     with np.errstate(over="ignore", invalid="ignore"):  # a logit of −∞ has a loss, no moments

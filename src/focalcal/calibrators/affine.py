@@ -144,10 +144,6 @@ class DirichletScaling(AffineScaling):
 
     Fitted: `weight_` (K, K), `bias_` (K,).
 
-    >>> z, y = 2 * np.eye(3)[[0, 1, 2] * 9], [0, 1, 2, 0, 2, 1, 0, 1, 2] * 3
-    >>> DirichletScaling().fit(z, y).weight_.shape
-    (3, 3)
-
     Kull et al. 2019.
     """
 

@@ -15,13 +15,7 @@ from sklearn.isotonic import IsotonicRegression
 
 from focalcal._arrays import Array, namespace
 from focalcal.bins import bin_samples, check_bins, equal_width_edges, quantile_positions
-from focalcal.calibrators._columns import (
-    Column,
-    ColumnCalibrator,
-    each,
-    pack,
-    piecewise,
-)
+from focalcal.calibrators._columns import Column, ColumnCalibrator, each, pack, piecewise
 from focalcal.errors import InputError
 
 SCHEMES = ("balanced", "equal-mass", "equal-width")

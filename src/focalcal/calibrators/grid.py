@@ -19,7 +19,6 @@ import dataclasses
 import math
 from collections.abc import Callable, Sequence
 
-import array_api_compat
 import numpy as np
 from scipy.interpolate import make_interp_spline
 from scipy.special import expit
@@ -63,8 +62,7 @@ def point_log_odds(logits: Array, points: list[Point], double: bool = False) -> 
     xp = namespace(logits)
     dtype = xp.float64 if double else xp.float32
     pairs = sum(len(point.gammas) for point in points)
-    device = array_api_compat.device(logits)
-    out = xp.empty((pairs, logits.shape[0]), dtype=dtype, device=device)
+    out = xp.empty((pairs, logits.shape[0]), dtype=dtype, device=logits.device)
 
     def block(rows: slice) -> None:
         z = xp.astype(xp.flip(xp.sort(logits[rows], axis=1, stable=False), axis=1), xp.float64)

@@ -17,8 +17,7 @@ from focalcal.errors import InputError
 
 RESPONSES = ("auto", "decision_function", "predict_log_proba")
 CERTAIN = 1e-15
-"""Smaller probabilities count as zero, for which calibrators learn a floor: a single wrong
-prediction of 1e-4000, as from naive Bayes, would otherwise determine the temperature."""
+"""A single wrong prediction of 1e-4000, as from naive Bayes, would determine the temperature."""
 
 
 class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):

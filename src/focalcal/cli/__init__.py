@@ -1,8 +1,4 @@
-"""The command line: parses, calls, prints. One module per command; heavy imports inside them.
-
-Exit codes: 0 done, 1 the command failed, 2 bad input or usage, 3 an alarm (monitor), 130
-interrupted.
-"""
+"""The command line: parses, calls, prints. One module per command; heavy imports inside them."""
 
 from __future__ import annotations
 

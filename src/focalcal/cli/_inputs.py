@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import glob
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from focalcal.cli import terminal
 from focalcal.errors import FileFormatError, InputError
-from focalcal.files import natural
+from focalcal.files import files_at
 
 if TYPE_CHECKING:
     from focalcal.loading import Loaded
@@ -61,11 +60,6 @@ class Inputs:
         if not found.is_plain:
             terminal.note(f"{Path(file).name}: {found.describe()}")
         return found
-
-    def load_for(self, fitted: Any, file: Path) -> Loaded:
-        """A file for a fitted calibrator, with or without labels."""
-        names = getattr(fitted, "class_names_", None)
-        return self.load(file, names, labels_required=False, task=fitted.task)
 
     def predictions(self, where: Path, **options: Any) -> Predictions:
         """The predictions of the file, or of all files of a pattern together, sorted by name."""
@@ -133,8 +127,6 @@ def files_of(where: Path) -> list[Path]:
     """The file itself, or the files that a pattern or a folder names, 2 before 10."""
     if not is_several(where):
         return [where]
-    pattern = Path(glob.escape(str(where)), "*.parquet") if where.is_dir() else where
-    found = glob.glob(str(pattern), recursive=True)  # noqa: PTH207 (Path.glob wants a folder)
-    if not found:
+    if not (found := files_at(where)):
         raise FileFormatError(f"no files at {where}; check the pattern")
-    return [Path(name) for name in sorted(found, key=natural)]
+    return list(map(Path, found))

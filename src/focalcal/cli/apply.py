@@ -39,12 +39,13 @@ def apply(
     if by is not None and inputs.engine:
         raise InputError("expected --by without an engine, got both")
     fitted, rows = load(calibrator), 0
+    names = getattr(fitted, "class_names_", None)
     slices = {} if by is None else load_slices(calibrator, by)
     if by is not None and not slices:
         terminal.note(f"no calibrators by {by}; {calibrator.name} is used for all rows")
 
     def read(path: Path) -> tuple[Loaded, Any]:
-        found = inputs.load_for(fitted, path)
+        found = inputs.load(path, names, labels_required=False, task=fitted.task)
         return found, found.predictions.as_logits(floor)
 
     if target_prior or train_prior:
@@ -52,9 +53,8 @@ def apply(
     if inputs.in_parts(file) and by is None:  # slices are read whole
         from focalcal import scale
 
-        keys = {"labels_required": False, "classes": getattr(fitted, "class_names_", None)}
         with (
-            inputs.parts(file, **keys) as (source, running),
+            inputs.parts(file, labels_required=False, classes=names) as (source, running),
             terminal.progress("calibrating") as tick,
         ):
             scale.apply(source, fitted, output, running, floor=floor, progress=tick)

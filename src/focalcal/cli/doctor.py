@@ -13,6 +13,7 @@ from typing import Any
 
 from rich.table import Table
 
+from focalcal._blocks import available_cores
 from focalcal.cli import app, terminal
 from focalcal.provenance import provenance, version_of
 
@@ -84,10 +85,9 @@ def _threads(torch: Any) -> dict[str, Any]:
     import scipy.linalg  # noqa: F401  its BLAS must be loaded to be seen
     from threadpoolctl import threadpool_info
 
-    affinity = getattr(os, "sched_getaffinity", None)
     record: dict[str, Any] = {
         "cores": os.cpu_count(),
-        "usable_cores": len(affinity(0)) if affinity else os.cpu_count(),
+        "usable_cores": available_cores(),
         "blas": max((pool["num_threads"] for pool in threadpool_info()), default=1),
         "environment": {v: os.environ[v] for v in THREAD_VARIABLES if v in os.environ},
     }

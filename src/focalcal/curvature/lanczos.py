@@ -112,10 +112,7 @@ def top_eigenvalues(
 
 
 def block_eigenvalues(
-    operator: Operator,
-    k: int = 1,
-    blocks: Mapping[str, slice] | None = None,
-    **settings,
+    operator: Operator, k: int = 1, blocks: Mapping[str, slice] | None = None, **settings
 ) -> dict[str, Eigenvalues]:
     """`top_eigenvalues` of every diagonal block.
 

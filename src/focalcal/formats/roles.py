@@ -35,13 +35,7 @@ UNCALIBRATED = "uncalibrated_"
 
 @dataclasses.dataclass(frozen=True)
 class Keys:
-    """How to read a table; a column that is None is found by its usual name.
-
-    logits, probs: a column; several, one per class, as a list or separated by commas; or
-    `OTHERS`. logits_prefix, probs_prefix: all columns that begin so. labels: a column, or one per
-    label. ids: a column. classes: class names in the order of the columns. labels_required:
-    whether labels that are absent or missing are an error. task: "auto" or "multilabel".
-    """
+    """How to read a table, as the arguments of `Predictions.from_frame` say."""
 
     logits: str | Sequence[str] | None = None
     probs: str | Sequence[str] | None = None

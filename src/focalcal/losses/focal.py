@@ -70,11 +70,7 @@ def focal_loss(
     """
     check_reduction(reduction)
     problem = make_problem(
-        logits,
-        target,
-        weight=weight,
-        ignore_index=ignore_index,
-        label_smoothing=label_smoothing,
+        logits, target, weight=weight, ignore_index=ignore_index, label_smoothing=label_smoothing
     )
     return _focal(problem, check_gammas(gamma, problem), reduction)
 

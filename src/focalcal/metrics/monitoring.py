@@ -1,13 +1,9 @@
 """Monitoring: batches are compared with a reference, by tests that are valid after every batch.
 
-Three hypotheses are tested over the whole life of a monitor, each at a third of 1 − level, so that
-all false alarms together have a probability of at most 1 − level for any number of batches:
-
-- "calibrated": a prediction of confidence c is right with probability c (needs labels);
-- "reference": at equal confidence, batches are right as often as the reference (needs labels);
-- "confidences": the confidences are distributed as in the reference (needs none).
-
-The tests are e-processes, see `focalcal.metrics.sequential`.
+The hypotheses of `TESTS`, of which the last needs no labels, are tested over the whole life of a
+monitor, each at a third of 1 − level, so that all false alarms together have a probability of at
+most 1 − level for any number of batches. The tests are e-processes, see
+`focalcal.metrics.sequential`.
 """
 
 from __future__ import annotations

@@ -150,19 +150,18 @@ class Sample:
             right = w * self.correct
             wrong = w - right
             sums = {name: np.array([v @ wrong, v @ right]) for name, v in self.values.items()}
-        return CalibrationStats(
-            **self.data.settings,
-            bins=self.bins,
-            threshold=self.threshold,
-            n=self.n,
+        columns = self.confidence, self.correct
+        return self._stats(
             sums=sums or None,
-            top=_bins.bin_samples(
-                self.confidence, self.correct, _bins.equal_width_edges(self.bins), self.weights
-            ),
+            top=_bins.bin_samples(*columns, _bins.equal_width_edges(self.bins), self.weights),
             classes=self.classes,
-            exact=partial(in_order, self.confidence, self.correct, self.weights),
+            exact=partial(in_order, *columns, self.weights),
             even=self.even,
         )
+
+    def _stats(self, **parts: Any) -> CalibrationStats:
+        settings = self.data.settings | {"bins": self.bins, "threshold": self.threshold}
+        return CalibrationStats(**settings, n=self.n, **parts)
 
     def take(self, rows: Any) -> Self:
         """The samples of some rows (indices), without class-wise counts."""
@@ -182,11 +181,7 @@ class Sample:
         right = counts * self._sorted["correct"]
         weights, hits = (np.add.reduceat(v, starts, axis=1) for v in (counts, right))
         top = (np.add.reduceat(v, bins, axis=1) for v in (weights, weights * confidence, hits))
-        return CalibrationStats(
-            **self.data.settings,
-            bins=self.bins,
-            threshold=self.threshold,
-            n=self.n,
+        return self._stats(
             sums=sums or None,
             top=Bins(np.arange(len(bins) + 1.0), *top),  # the bins that are not empty
             exact=lambda: Ordered(confidence, weights, hits),

@@ -80,11 +80,7 @@ def error(s: CalibrationStats) -> Any:
 
 
 @metric(
-    "log-loss (NLL)",
-    unit="",
-    range=(0, np.inf),
-    needs=("sums",),
-    interval=loss_interval("nll"),
+    "log-loss (NLL)", unit="", range=(0, np.inf), needs=("sums",), interval=loss_interval("nll")
 )
 def nll(s: CalibrationStats) -> Any:
     """Mean negative log-likelihood −ln p_y in nats; infinite if a true class got probability 0.
@@ -99,13 +95,7 @@ def nll(s: CalibrationStats) -> Any:
     return s.mean("nll")
 
 
-@metric(
-    "Brier score",
-    unit="",
-    range=(0, 2),
-    needs=("sums",),
-    interval=loss_interval("brier"),
-)
+@metric("Brier score", unit="", range=(0, 2), needs=("sums",), interval=loss_interval("brier"))
 def brier(s: CalibrationStats) -> Any:
     """Mean of Σ_k (p_k − 1[y=k])², in [0, 2]; of (p − y)², in [0, 1], for one column (N,).
 

@@ -146,9 +146,9 @@ def high_confidence(sample: Sample) -> HighConfidence:
 
     Mukhoti et al. 2020, Table 6.
     """
-    wrong, right = sample.stats().sums["high"].tolist()
-    share = (wrong + right) / sample.total
-    accuracy = right / (wrong + right) if wrong + right > 0 else float("nan")
+    s = sample.stats()
+    names = "high_confidence_share", "high_confidence_accuracy"
+    share, accuracy = (float(METRICS[name].of(s)) for name in names)
     return HighConfidence(sample.threshold, share, accuracy, sample.sizes()["high"])
 
 

@@ -20,12 +20,7 @@ from focalcal.errors import InputError
 from focalcal.metrics.declare import METRICS, Metric
 from focalcal.metrics.intervals import bootstrap_interval, gap_interval
 from focalcal.metrics.proportion import Estimate
-from focalcal.metrics.resampling import (
-    CalibrationTest,
-    check_resamples,
-    consistency_test,
-    resample,
-)
+from focalcal.metrics.resampling import CalibrationTest, check_resamples, consistency_test, resample
 from focalcal.metrics.sample import EVERYTHING, Sample, of_samples
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import glob
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self, Unpack
@@ -12,7 +11,7 @@ import numpy as np
 
 from focalcal import loading
 from focalcal.errors import FileFormatError, InputError
-from focalcal.files import natural
+from focalcal.files import files_at
 from focalcal.formats import classes, roles
 from focalcal.formats.arrow import column_to_plain, is_list, is_text, pyarrow_module
 from focalcal.formats.roles import KeyOptions, Keys, Roles
@@ -200,16 +199,11 @@ def find_files(where: str | Path | Sequence[str | Path]) -> list[str]:
     """Absolute paths of the parquet files that a path, folder or pattern names, 2 before 10."""
     given = [where] if isinstance(where, str | Path) else list(where)
     found: list[str] = []
-    for item in map(str, given):
-        if Path(item).is_file():
-            names = [item]
-        elif Path(item).is_dir():
-            names = [str(p) for p in Path(item).glob("*.parquet")]
-        else:
-            names = glob.glob(item, recursive=True)  # noqa: PTH207 (Path.glob wants a folder)
+    for item in given:
+        names = files_at(item)
         if not names:
             raise FileFormatError(f"no parquet files at {item}; check the path or the pattern")
-        found += sorted((str(Path(name).absolute()) for name in names), key=natural)
+        found += [str(Path(name).absolute()) for name in names]
     wrong = [name for name in found if not name.endswith(".parquet")]
     if wrong:
         raise FileFormatError(
@@ -252,7 +246,10 @@ def _columns(
     if order is not None:
         if len(order) == len(values):
             values = tuple(values[i] for i in order)
-        if found.labels and not _says_its_class(schema.field(found.labels[0]).type):
+        kind = schema.field(found.labels[0]).type if found.labels else None
+        if kind and not (
+            is_text(kind) or is_list(kind)
+        ):  # names and one-hot labels say their class
             # Of the folder: Python shows the same text once, and files may be many.
             classes.warn_of_order(names, str(Path(path).parent))
     if found.labels and names is None and is_text(schema.field(found.labels[0]).type):
@@ -263,8 +260,3 @@ def _columns(
     columns = dataclasses.replace(found, values=values, ids=None, class_names=names)
     meaning = {} if classes.labels_by_name(metadata) else {"class_names": names}
     return columns, meaning, None if order is None else tuple(order)
-
-
-def _says_its_class(kind: Any) -> bool:
-    """Whether labels of a pyarrow type are names or one-hot, not class numbers."""
-    return is_text(kind) or is_list(kind)

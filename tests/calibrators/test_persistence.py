@@ -7,7 +7,13 @@ import json
 import numpy as np
 import pytest
 
-from focalcal.calibrators import IsotonicCalibration, TemperatureScaling, load
+from focalcal.calibrators import (
+    IsotonicCalibration,
+    TemperatureScaling,
+    VennAbers,
+    load,
+    persistence,
+)
 from focalcal.errors import FileFormatError, InputError, InputWarning
 
 
@@ -124,6 +130,35 @@ def test_numbers_that_are_not_finite_are_refused(saved):
         saved.write_text(text.replace(repr(value), bad))
         with pytest.raises(FileFormatError):
             load(saved)
+
+
+def test_columns_are_saved_without_their_padding(tmp_path, calibrated_data):
+    path = tmp_path / "cal.json"
+    z, y = calibrated_data(300, 4)
+    fitted = VennAbers().fit(z, y)
+    fitted.save(path)
+    saved = json.loads(path.read_text())["state"]
+    size = fitted.edges_.shape[1]
+    for column, edges in zip(saved["edges_"][1:], fitted.edges_[1:]):
+        assert len(column) == len(np.unique(edges)) < size
+        np.testing.assert_array_equal(edges[len(column) :], column[-1])
+    np.testing.assert_array_equal(load(path).predict_proba(z), fitted.predict_proba(z))
+
+    # As written before: every column with its padding.
+    rewrite(path, lambda d: d["state"].update(edges_=fitted.edges_.tolist()))
+    np.testing.assert_array_equal(load(path).edges_, fitted.edges_)
+
+
+def test_columns_too_long_or_too_many_are_refused(tmp_path, calibrated_data, monkeypatch):
+    path = tmp_path / "cal.json"
+    IsotonicCalibration().fit(*calibrated_data(300, 4)).save(path)
+    monkeypatch.setattr(persistence, "MAX_NUMBERS", 10)
+    with pytest.raises(FileFormatError, match="expected up to 10 numbers"):
+        load(path)
+    monkeypatch.undo()
+    rewrite(path, lambda d: d["state"]["edges_"][1].extend([1.0] * 100))
+    with pytest.raises(FileFormatError, match="consistent isotonic calibrator"):
+        load(path)
 
 
 def test_binary_and_missing_files_are_refused(tmp_path):

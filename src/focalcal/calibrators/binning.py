@@ -21,6 +21,9 @@ from focalcal.errors import InputError
 SCHEMES = ("balanced", "equal-mass", "equal-width")
 OCCAM_WINDOW = 1e-4
 """Binnings less likely than this share of the best one are left out of the average."""
+MOST_REPEATS = 10
+"""Samples that a row counts for in the number of bins, which the paper derives from the number of
+distinct observations: repeating them all adds nothing that more bins could resolve."""
 _SURE = 1e-15  # the middle of a bin of scores that are certain in float64
 ROUNDING = 1e-5
 """Log-odds closer than this, relative to their size, may be the same score in another precision."""
@@ -150,7 +153,8 @@ class BayesianBinning(_Steps):
     Binning M with bins b has likelihood Π_b B(n₁+α_b, n₀+β_b)/B(α_b, β_b), α_b = c_b·N'/B and
     β_b = (1−c_b)·N'/B around the bin's middle c_b, with N' = 2; its value in a bin is the
     posterior mean (n₁+α_b)/(n+N'/B), never 0 or 1. Sizes B run from ∛N/10 to 10·∛N with equal
-    prior probability. The average of step functions is one step function, which is what is kept.
+    prior probability, N being the total weight and at most 10 per row. The average of step
+    functions is one step function, which is what is kept.
 
     mode, task: as in `Calibrator`.
 
@@ -173,7 +177,7 @@ class BayesianBinning(_Steps):
         order = np.argsort(column.log_odds, kind="stable")
         s, weights = column.log_odds[order], column.weights[order]
         totals, ones = np.cumsum(weights), np.cumsum(weights * column.hits[order])
-        n_samples = max(1.0, float(totals[-1]))  # weight 2 is two samples
+        n_samples = max(1.0, min(float(totals[-1]), MOST_REPEATS * len(s)))
         root = n_samples ** (1 / 3)
         sizes = range(max(1, int(root / 10)), int(np.ceil(min(n_samples, root * 10))) + 1)
         found = (_ends(s, quantile_positions(totals, bins)) for bins in sizes)
@@ -301,7 +305,7 @@ def _steps(cuts: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray
 
 
 def _intervals(column: Column) -> tuple[np.ndarray, np.ndarray]:
-    """Edges (2M,) and pieces (2M + 1, 2) of p0 and p1 for M distinct scores.
+    """Edges (≤ 2M,) and pieces (one more, 2) of p0 and p1 for M distinct scores.
 
     At a score the sample joins its group; between two scores p0 is that of the score below and p1
     that of the score above. Edges lie just beside the scores, further than rounding.
@@ -317,7 +321,8 @@ def _intervals(column: Column) -> tuple[np.ndarray, np.ndarray]:
     edges = np.stack([s - beside, s + beside], axis=1).reshape(-1)
     p0 = np.repeat(np.append(0.0, lower), 2)[1:]
     p1 = np.repeat(np.append(upper, 1.0), 2)[:-1]
-    return edges, np.stack([p0, p1], axis=1)
+    last = np.append((np.diff(p0) != 0) | (np.diff(p1) != 0), True)  # of each pair of values
+    return edges[last[:-1]], np.stack([p0, p1], axis=1)[last]
 
 
 def with_a_one(totals: np.ndarray, ones: np.ndarray) -> np.ndarray:

@@ -25,6 +25,8 @@ FORMAT = "focalcal-calibrator"
 VERSION = 1
 MAX_CLASSES = 1_000_000
 """A larger class count in a file is refused as damage."""
+MAX_NUMBERS = 10**8
+"""So are more numbers in one array."""
 
 _FIELDS = {
     "format": str,
@@ -51,7 +53,10 @@ def to_dict(calibrator: Calibrator) -> dict[str, Any]:
         "method": calibrator.method,
         "params": {name: _encode(value, name) for name, value in params.items()},
         "n_classes": calibrator.n_classes_,
-        "state": {name: _encode(value, name) for name, value in state.items()},
+        "state": {
+            name: _encode(_trimmed(value) if _is_padded(calibrator, name) else value, name)
+            for name, value in state.items()
+        },
         "diagnostics": _encode(dataclasses.asdict(calibrator.diagnostics_), "diagnostics"),
     }
     for name in _OPTIONAL:
@@ -92,6 +97,7 @@ def from_dict(document: Any, methods: Mapping[str, type[Calibrator]]) -> Calibra
     _expect_fields(state, names, "state", optional={"floor_": None})
     try:
         for name, value in state.items():
+            value = _filled(value) if _is_padded(calibrator, name) else value
             setattr(calibrator, name, _decode(value, methods))
         calibrator._check_params()
         _check_fitted(calibrator)
@@ -162,6 +168,27 @@ def _decode(value: Any, methods: Mapping[str, type[Calibrator]], arrays: bool = 
     found = np.asarray(items)
     _expect(found.dtype.kind in "fiu", "numbers in an array", value)
     return found.astype(np.float64)
+
+
+def _is_padded(calibrator: Calibrator, name: str) -> bool:
+    """Whether a part of `state` holds columns that `pack` padded to one length."""
+    return bool({"L", "P"} & set(calibrator.state.get(name) or ""))
+
+
+def _trimmed(columns: np.ndarray) -> list[np.ndarray]:
+    """Columns, all but the first without the repetitions of their last entry."""
+    same = [(c == c[-1:]).reshape(len(c), -1).all(axis=1) for c in columns[1:]]
+    lengths = [len(s) - np.argmin(s[::-1]) + 1 if not s.all() else 1 for s in same]
+    return [columns[0], *(c[:n] for c, n in zip(columns[1:], lengths))]
+
+
+def _filled(columns: Any) -> Any:
+    """Undo `_trimmed`; what is no list of lists is refused later, for its shape."""
+    if not isinstance(columns, list) or not all(isinstance(c, list) for c in columns):
+        return columns
+    size = max(map(len, columns[:1]), default=0)
+    _expect(size * len(columns) <= MAX_NUMBERS, f"up to {MAX_NUMBERS} numbers", columns)
+    return [c + c[-1:] * (size - len(c)) for c in columns]
 
 
 def _diagnostics(value: Any) -> Diagnostics:

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
+from sklearn.metrics import log_loss
+from sklearn.model_selection import StratifiedKFold, cross_val_predict, cross_val_score
 
 from calibrators.conftest import mean_nll
 from focalcal import calibrators
@@ -149,6 +151,23 @@ def test_scikit_learn_rules(cases, name):
     for key, value in before.items():
         assert vars(calibrator)[key] is value, f"fit changed the setting {key}"
     assert calibrator.set_params(task="multilabel").task == "multilabel"
+
+
+@pytest.mark.parametrize("name", ["temperature", "platt"])
+@pytest.mark.parametrize("shape", ["multiclass", "binary (N,)", "binary (N, 2)"])
+def test_scikit_learn_cross_validates(cases, name, shape):
+    """It needs `classes_`, stratifies the folds of classifiers and scores their probabilities."""
+    z, y = cases[shape]
+    order = np.argsort(y, kind="stable")  # folds in this order would miss a class
+    z, y = z[order], y[order]
+    got = cross_val_predict(make(name), z, y, cv=2, method="predict_proba")
+    for train, test in StratifiedKFold(2).split(z, y):
+        fitted = make(name).fit(z[train], y[train])
+        np.testing.assert_array_equal(got[test], fitted.predict_proba(z[test]))
+        np.testing.assert_array_equal(fitted.classes_, np.arange(got.shape[1]))
+        assert fitted.score(z[test], y[test]) == np.mean(fitted.predict(z[test]) == y[test])
+    losses = cross_val_score(make(name), z, y, cv=2, scoring="neg_log_loss")
+    assert -losses.mean() == pytest.approx(log_loss(y, got), rel=1e-6)
 
 
 @every_method

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self
 from warnings import warn
 
 import numpy as np
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
 from focalcal._arrays import (
@@ -137,7 +137,7 @@ def check_usable_logits(logits: Any, zeros: bool = False) -> Array:
     return logits
 
 
-class Calibrator(BaseEstimator):
+class Calibrator(ClassifierMixin, BaseEstimator):
     """Base class of all calibrators; a subclass defines `_fit`, `_log_proba` and class variables.
 
     With task="auto" logits (N,), (N, 1) and (N, 2) are binary, wider ones multiclass. With
@@ -305,6 +305,11 @@ class Calibrator(BaseEstimator):
         """Calibrated probabilities (N, K); (N, 2) for binary logits; (N, C) for multi-label."""
         log_proba = self.predict_log_proba(logits)
         return namespace(log_proba).exp(log_proba)
+
+    @property
+    def classes_(self) -> np.ndarray:
+        """What `predict` returns, in the order of the columns (K,), as scikit-learn expects it."""
+        return np.arange(self.n_classes_)
 
     def predict(self, logits: Any) -> Array:
         """The most probable class (N,), or 0/1 per label (N, C) for multi-label."""

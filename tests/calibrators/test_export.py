@@ -175,6 +175,22 @@ def test_unknown_dtype_is_refused(fitted, tmp_path):
         fitted("platt").to_onnx(tmp_path / "c.onnx", compute="float16")
 
 
+def test_a_bfloat16_network_is_told_to_cast_its_logits(fitted, tmp_path):
+    types = [helper.make_tensor_value_info(name, TensorProto.BFLOAT16, ["N", 4]) for name in "xz"]
+    node = helper.make_node("Identity", ["x"], ["z"])
+    graph = helper.make_graph([node], "network", types[:1], types[1:])
+    onnx.save(helper.make_model(graph), tmp_path / "network.onnx")
+    with pytest.raises(InputError, match=r"got 'bfloat16'; .* last step: logits\.float\(\)"):
+        attach_to_onnx(tmp_path / "network.onnx", fitted("temperature"), tmp_path / "o")
+
+
+@pytest.mark.parametrize("name", ["histogram", "bbq", "venn-abers"])
+def test_steps_have_no_gradient(name, fitted, logits):
+    z = torch.tensor(logits[:, :3], requires_grad=True)
+    assert not fitted(name, "ovr", 3).to_torch()(z).requires_grad
+    assert fitted(name, "top-label", 3).to_torch()(z).requires_grad
+
+
 def test_half_precision_networks_are_served(fitted, logits, tmp_path):
     fitted("spline").to_onnx(tmp_path / "c.onnx", dtype="float16")
     z = logits[:80].astype(np.float16)

@@ -56,7 +56,10 @@ def build(
     from focalcal.calibrators.onnx_graph import Graph, OnnxArray
 
     if dtype not in DTYPES:
-        raise InputError(f"expected dtype in {DTYPES}, got {dtype!r}")
+        raise InputError(
+            f"expected dtype in {DTYPES}, got {dtype!r}; use float32, for a network by casting its "
+            "logits in its last step: logits.float()"
+        )
     if compute not in TOLERANCE:
         raise InputError(f"expected compute 'float32' or 'float64', got {compute!r}")
     graph = Graph(compute)

@@ -28,8 +28,10 @@ class CalibratorModule(nn.Module):
     """A fitted calibrator as a module without parameters: logits in, probabilities out.
 
     Fitted numbers are buffers: they move with `.to(device)` and appear in `state_dict()`. Gradients
-    flow to the logits. Half-precision logits are widened to float32. Casting the module to half
-    precision leaves the buffers in float32, because rounding would merge bin edges.
+    flow to the logits, except through the steps of `histogram`, `bbq` and `venn-abers`: in mode
+    "ovr" their probabilities need no gradient, in mode "top-label" only the proportions of the
+    other classes have one. Half-precision logits are widened to float32. Casting the module to
+    half precision leaves the buffers in float32, because rounding would merge bin edges.
 
     >>> import torch
     >>> from focalcal.calibrators import PlattScaling

@@ -169,8 +169,11 @@ def test_one_logit_per_sample_points_to_the_sigmoid_loss(name, shape) -> None:
 def test_alpha_points_to_weight_and_the_default_gamma_is_2() -> None:
     with pytest.raises(InputError, match="weight="):
         FocalLoss(2.0, alpha=torch.ones(3))
-    with pytest.raises(TypeError, match=r"unexpected arguments \['labelsmoothing'\]"):
+    with pytest.raises(TypeError, match=r"unexpected arguments \['labelsmoothing'\]; it takes "):
         FocalLoss(labelsmoothing=0.1)
+    for name, own in (("fla-53", "steps"), ("fls-531", "schedule"), ("brier", "weight")):
+        with pytest.raises(TypeError, match=rf"\['gamma'\]; it takes {own}, "):
+            type(make_loss(name))(gamma=2.0)
     logits, labels = torch.randn(5, 3), torch.arange(5) % 3
     assert torch.equal(FocalLoss()(logits, labels), focal_loss(logits, labels))
     assert torch.equal(FocalLoss()(logits, labels), focal_loss(logits, labels, 2.0))

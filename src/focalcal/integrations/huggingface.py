@@ -29,7 +29,8 @@ def compute_loss_func(loss: Loss | str) -> Callable[..., Tensor]:
     logits are passed on unchanged (multi-label). With gradient accumulation the Trainer passes
     `num_items_in_batch`, and the losses of the micro-batches add up to the mean over all items; a
     micro-batch without labels adds 0. With class weights, the weighted means of the micro-batches
-    are averaged. Labels are not shifted: for a causal language model pass
+    are averaged. The Trainer ignores `label_smoothing_factor` beside a function of yours: pass a
+    loss with `label_smoothing`. Labels are not shifted: for a causal language model pass
     `{"logits": outputs.logits[:, :-1]}` and `labels[:, 1:]` on to the function.
 
     >>> import torch

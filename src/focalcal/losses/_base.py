@@ -7,6 +7,7 @@ shapes, ignored labels, weights and averages are handled here.
 from __future__ import annotations
 
 import importlib.util
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -61,7 +62,12 @@ class Loss(nn.Module):
                 "CrossEntropyLoss, got alpha; only SigmoidFocalLoss takes alpha"
             )
         if unknown:
-            raise TypeError(f"{type(self).__name__} got unexpected arguments {sorted(unknown)}")
+            own = [*inspect.signature(type(self)).parameters][:-1]
+            known = dict.fromkeys([*own, *inspect.signature(Loss).parameters][:-1])
+            raise TypeError(
+                f"{type(self).__name__} got unexpected arguments {sorted(unknown)}; "
+                f"it takes {', '.join(known)}"
+            )
         self.register_buffer("weight", None if weight is None else torch.as_tensor(weight))
         self.ignore_index = ignore_index
         self.label_smoothing = check_smoothing(label_smoothing, self._name_if_integer_only)

@@ -103,7 +103,8 @@ class LabelSmoothingLoss(FocalLoss):
     """Cross-entropy with smoothed labels: u = (1−ε)·onehot + ε/C (Müller et al. 2019)."""
 
     def __init__(self, smoothing: float = 0.05, **settings: Any) -> None:
-        super().__init__(gamma=0.0, label_smoothing=smoothing, **settings)
+        Loss.__init__(self, label_smoothing=smoothing, **settings)  # which takes no gamma
+        self.gamma = 0.0
 
 
 class SampleDependentFocalLoss(FocalLoss):
@@ -124,7 +125,7 @@ class SampleDependentFocalLoss(FocalLoss):
     """
 
     def __init__(self, steps: Sequence[tuple[float, float]] = STEPS_53, **settings: Any) -> None:
-        super().__init__(0.0, **settings)
+        Loss.__init__(self, **settings)  # which takes no gamma
         self.gamma = self.steps = check_steps(steps, "steps")
 
 
@@ -150,7 +151,8 @@ class ScheduledFocalLoss(FocalLoss):
         self, schedule: Sequence[tuple[float, float]] = SCHEDULE_531, **settings: Any
     ) -> None:
         self.schedule = check_steps(schedule, "schedule")
-        super().__init__(gamma=self.schedule[0][1], **settings)
+        Loss.__init__(self, **settings)  # which takes no gamma
+        self.gamma = self.schedule[0][1]
 
     def start_epoch(self, epoch: int, epochs: int) -> None:
         if not 0 <= epoch < epochs:

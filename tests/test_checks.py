@@ -21,9 +21,9 @@ def test_gamma_is_refused(gamma):
         check_gamma(gamma)
 
 
-@pytest.mark.parametrize("gamma", ["2", [1.0, 2.0], ((0.2, 5.0), (1.0, 3.0))])
+@pytest.mark.parametrize("gamma", ["2", [1.0, 2.0], ((0.2, 5.0), (1.0, 3.0)), None, np.ones(3)])
 def test_gamma_that_is_no_number(gamma):
-    with pytest.raises(InputError, match=r"gamma as one number, .* SampleDependentFocalLoss"):
+    with pytest.raises(InputError, match=r"(?s)gamma as one number, .* SampleDependentFocalLoss"):
         check_gamma(gamma)
 
 

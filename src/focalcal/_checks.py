@@ -21,12 +21,14 @@ rounded to two decimals or stored in half precision do."""
 
 def check_gamma(gamma: float) -> float:
     """γ as a float; γ ≤ −1, NaN and infinity are errors (the map's denominator reaches zero)."""
-    if isinstance(gamma, str | list | tuple):
+    try:
+        gamma = float(() if isinstance(gamma, str) else gamma)
+    except (TypeError, ValueError):
         raise InputError(
             f"expected gamma as one number, got {gamma!r}; for a gamma that depends on the "
-            "probability use SampleDependentFocalLoss"
-        )
-    gamma = float(gamma)
+            "probability use SampleDependentFocalLoss, for one gamma per sample focal_loss; class "
+            "weights are passed as weight="
+        ) from None
     if not (-1.0 < gamma < float("inf")):
         raise InputError(f"expected a finite gamma > -1, got {gamma}; choose gamma > -1")
     return gamma

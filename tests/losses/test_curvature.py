@@ -88,5 +88,10 @@ def test_bad_settings_are_refused() -> None:
         CurvatureRegularizedLoss(make_loss("ce", reduction="none"), model.parameters())
     with pytest.raises(InputError, match="at least one parameter"):
         CurvatureRegularizedLoss(make_loss("ce"), [])
+    for given in (model, next(model.parameters()), model.named_parameters()):
+        with pytest.raises(InputError, match=r"iterable such as model\.parameters\(\), got"):
+            CurvatureRegularizedLoss(make_loss("ce"), given)
+    with pytest.raises(InputError, match=r"got CrossEntropyLoss; FocalLoss\(0\.0\) is"):
+        CurvatureRegularizedLoss(torch.nn.CrossEntropyLoss(), model.parameters())
     with pytest.raises(InputError, match=r"parameters=model\.parameters\(\)"):
         make_loss("ce+curvature")

@@ -339,6 +339,21 @@ def test_gamma_out_of_range_is_refused(gamma) -> None:
         focal_loss(logits, labels, gamma)
 
 
+@pytest.mark.parametrize("rows", [slice(None), 0])
+def test_gamma_without_a_shape_is_one_number(rows) -> None:
+    logits, labels = case()
+    expected = focal_loss(logits[rows], labels[rows], 1.5)
+    assert torch.equal(focal_loss(logits[rows], labels[rows], torch.tensor(1.5)), expected)
+
+
+def test_class_weights_may_be_a_list_or_an_array() -> None:
+    logits, labels = case()
+    weight = [1.0, 2.0, 0.5, 3.0, 1.0]
+    expected = F.cross_entropy(logits, labels, weight=torch.tensor(weight).double())
+    for given in (weight, np.array(weight)):
+        assert torch.equal(focal_loss(logits, labels, 0.0, weight=given), expected)
+
+
 def test_gamma_of_the_wrong_shape_is_refused() -> None:
     logits, labels = case()
     with pytest.raises(InputError, match="labels' shape"):
@@ -374,7 +389,9 @@ def test_a_loss_that_sets_gamma_takes_no_other(name) -> None:
         make_loss(name, gamma=1.0)
 
 
-@pytest.mark.parametrize("steps", [(), ((0.5, 1),), ((0.5, 1), (0.2, 2), (1, 3)), ((0, 1), (1, 2))])
+@pytest.mark.parametrize(
+    "steps", [(), ((0.5, 1),), ((0.5, 1), (0.2, 2), (1, 3)), ((0, 1), (1, 2)), 3.0, [1.0, 2.0]]
+)
 def test_bad_steps_are_refused(steps) -> None:
     with pytest.raises(InputError, match="rising ends"):
         SampleDependentFocalLoss(steps)

@@ -122,8 +122,28 @@ def test_losses_without_soft_targets_refuse_them(name) -> None:
 def test_every_loss_has_the_trainers_hooks(name) -> None:
     loss = build(name)
     loss.start_epoch(0, 10)
-    assert loss.needs_validation == (name == "adafocal")
+    logits, labels = case()
+    before = loss(logits, labels)
+    loss.update(logits, labels)
+    changed = bool(loss(logits, labels) != before)
+    assert loss.needs_validation == changed == (name == "adafocal")
     assert loss.needs_parameters is False
+
+
+@pytest.mark.parametrize(
+    ("logits", "target", "message"),
+    [
+        (torch.zeros(4, 3), [0, 1, 2, 0], "target as a tensor, got list"),
+        ({"logits": torch.zeros(4, 3)}, torch.zeros(4).long(), "logits as a tensor, got dict"),
+        (torch.zeros(4, 3), F.one_hot(torch.arange(4) % 3), r"converted with \.float\(\)"),
+        (torch.zeros(4, 6, 3), torch.zeros(4, 6).long(), "axis 1 of the logits"),
+        (torch.zeros(4), torch.tensor([0.0, 1.0, 1.0, 0.0]), "use SigmoidFocalLoss"),
+    ],
+)
+@pytest.mark.parametrize("name", ["fl-2", "brier"])
+def test_what_other_losses_take_is_refused_with_advice(name, logits, target, message) -> None:
+    with pytest.raises(InputError, match=message):
+        build(name)(logits, target)
 
 
 @pytest.mark.parametrize("name", ["brier", "proper-focal-2", "dual-focal", "mmce"])

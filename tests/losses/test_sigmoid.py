@@ -72,6 +72,8 @@ def test_extremes_are_finite(gamma) -> None:
         ((torch.zeros(3), torch.zeros(4)), "one target per logit"),
         ((torch.zeros(3, dtype=torch.long), torch.zeros(3)), "floating-point"),
         ((torch.zeros(3), torch.zeros(3), -1.0), "gamma"),
+        ((torch.zeros(3), torch.tensor([0, 1, -100])), r"in \[0, 1\], got -100\.0 to 1\.0"),
+        ((torch.zeros(3), [0, 1, 1]), "target as a tensor, got list"),
     ],
 )
 def test_bad_input_is_named(arguments, message) -> None:

@@ -76,6 +76,9 @@ class Loss(nn.Module):
     def start_epoch(self, epoch: int, epochs: int) -> None:
         """Called before each epoch (0-based) of a run of `epochs`; does nothing in most losses."""
 
+    def update(self, val_logits: Tensor, val_labels: Tensor) -> None:
+        """Called after each epoch if `needs_validation`; does nothing in the other losses."""
+
     def problem(self, logits: Tensor, target: Tensor) -> Problem:
         return make_problem(
             logits,
@@ -249,6 +252,7 @@ def make_problem(
     integer_only: str | None = None,
 ) -> Problem:
     """Checked logits and targets; `integer_only` names a loss that refuses soft targets."""
+    check_tensors(logits, target)
     if not logits.is_floating_point() or logits.ndim == 0:
         raise InputError(
             "expected floating-point logits (N, C) or (N, C, d1..dk), got "
@@ -256,7 +260,7 @@ def make_problem(
         )
     soft = target.is_floating_point()
     # One logit per sample is a yes/no problem, whose softmax would be 1 whatever the logit.
-    if logits.shape[1:2] == (1,) or (logits.ndim == 1 and target.ndim == 1 and not soft):
+    if logits.shape[1:2] == (1,) or (logits.ndim == target.ndim == 1 and not _sums_to_one(target)):
         raise InputError(
             "expected one logit for each of 2 or more classes, (N, C) or (C,), got "
             f"{tuple(logits.shape)} with targets {tuple(target.shape)}; for one logit per yes/no "
@@ -269,17 +273,33 @@ def make_problem(
     n_classes = logits.shape[1]
     precision = compute_dtype(logits)
     if weight is not None:
+        weight = torch.as_tensor(weight).to(logits.device, precision)
         if weight.shape != (n_classes,):
             raise InputError(
                 f"expected one weight per class, shape ({n_classes},), got {tuple(weight.shape)}"
             )
-        weight = weight.to(logits.device, precision)
     if soft:
         _check_soft(logits, target, ignore_index, integer_only)
         target = smoothed(target.to(precision), smoothing)
         return Problem(logits, None, target, weight, ignore_index, 0.0, batched)
     _check_labels(logits, target, ignore_index)
     return Problem(logits, target.long(), None, weight, ignore_index, smoothing, batched)
+
+
+def check_tensors(logits: Any, target: Any) -> None:
+    for name, given in (("logits", logits), ("target", target)):
+        if not isinstance(given, Tensor):
+            raise InputError(
+                f"expected {name} as a tensor, got {type(given).__name__}; convert arrays and "
+                "lists with torch.as_tensor, and take the logits out of a model's output"
+            )
+
+
+def _sums_to_one(target: Tensor) -> bool:
+    """Whether one row of targets can be a distribution; values that cannot be read may be."""
+    if not target.is_floating_point():
+        return False
+    return not values_are_visible(target) or abs(float(target.sum()) - 1) < 0.01
 
 
 def smoothed(distribution: Tensor, smoothing: float) -> Tensor:
@@ -337,7 +357,8 @@ def _check_labels(logits: Tensor, labels: Tensor, ignore_index: int) -> None:
     if labels.shape != shape:
         raise InputError(
             f"expected labels of shape {tuple(shape)} for logits of "
-            f"shape {tuple(logits.shape)}, got {tuple(labels.shape)}"
+            f"shape {tuple(logits.shape)}, got {tuple(labels.shape)}; axis 1 of the logits holds "
+            "the classes, and one-hot targets must be converted with .float()"
         )
     if not values_are_visible(labels) or labels.numel() == 0:
         return

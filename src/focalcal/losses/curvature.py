@@ -41,6 +41,11 @@ class CurvatureRegularizedLoss(Loss):
         probes: int = 1,
         generator: torch.Generator | None = None,
     ) -> None:
+        if not isinstance(base, Loss):
+            raise InputError(
+                f"expected a loss of focalcal.losses as base, got {type(base).__name__}; "
+                "FocalLoss(0.0) is cross-entropy"
+            )
         if base.reduction == "none":
             raise InputError(
                 "the curvature penalty has no per-sample value: expected a base loss with "
@@ -49,9 +54,7 @@ class CurvatureRegularizedLoss(Loss):
         super().__init__(reduction=base.reduction)
         self.base = base
         # In a tuple, so that the model's parameters do not become the loss's own.
-        self.over = tuple(parameters)
-        if not self.over:
-            raise InputError("expected at least one parameter tensor, got none")
+        self.over = _tensors(parameters)
         self.needs_validation = base.needs_validation
         self.tau, self.probes, self.generator = float(tau), probes, generator
 
@@ -105,7 +108,7 @@ def curvature_penalty(
             "expected a loss with a graph, got one that requires no gradient; "
             "compute it outside torch.no_grad() and do not detach it"
         )
-    thetas = [p for p in parameters if p.requires_grad]
+    thetas = [p for p in _tensors(parameters) if p.requires_grad]
     if not thetas:
         raise InputError("expected at least one parameter that requires a gradient, got none")
     total = 0.0 * loss_value.reshape(())  # with a graph also where there is no curvature
@@ -114,6 +117,18 @@ def curvature_penalty(
         found = [(v * product).sum() for v, product in zip(vs, products) if product is not None]
         total = total + sum(each.to(total.dtype) for each in found)
     return total / probes
+
+
+def _tensors(parameters: Iterable[Tensor]) -> tuple[Tensor, ...]:
+    # The rows of a single tensor are not the tensor that the loss depends on.
+    single = isinstance(parameters, Tensor) or not isinstance(parameters, Iterable)
+    found = () if single else tuple(parameters)
+    if not found or not all(isinstance(p, Tensor) for p in found):
+        raise InputError(
+            "expected at least one parameter tensor in an iterable such as model.parameters(), "
+            f"got {type(parameters).__name__} of {[type(p).__name__ for p in found[:3]]}"
+        )
+    return found
 
 
 def hessian_products(

@@ -17,6 +17,7 @@ from focalcal.losses._base import (
     Problem,
     can_fuse,
     check_reduction,
+    check_tensors,
     compute_dtype,
     make_problem,
 )
@@ -197,12 +198,18 @@ def sigmoid_focal_loss(
     check_reduction(reduction)
     gamma = check_gamma(gamma)
     _check_alpha(alpha)
+    check_tensors(logits, target)
     if not logits.is_floating_point():
         raise InputError(f"expected floating-point logits, got {logits.dtype}")
     if target.shape != logits.shape:
         raise InputError(
             f"expected one target per logit, shape {tuple(logits.shape)}, got "
             f"{tuple(target.shape)}; for class labels use F.one_hot or FocalLoss"
+        )
+    if values_are_visible(target) and ((target < 0) | (target > 1)).any():
+        raise InputError(
+            f"expected targets in [0, 1], got {float(target.min())} to {float(target.max())}; "
+            "leave elements without a label out of logits and target"
         )
     logits = logits.to(compute_dtype(logits))
     target = target.to(logits.dtype)
@@ -250,8 +257,8 @@ def check_gammas(gamma: Any, problem: Problem) -> Gamma:
         return check_one_gamma(gamma)
     logits = problem.given
     shape = logits.shape[:1] + logits.shape[2:]
-    if not problem.batched:
-        gamma = gamma.unsqueeze(0)
+    if gamma.ndim == 0:
+        gamma = gamma.expand(shape)
     if gamma.shape != shape:
         raise InputError(
             f"expected gamma as one number or of the labels' shape {tuple(shape)}, "
@@ -269,7 +276,10 @@ def check_one_gamma(gamma: Any) -> float | Steps:
 
 
 def check_steps(steps: Sequence[tuple[float, float]], name: str) -> Steps:
-    pairs = tuple((float(at), check_gamma(gamma)) for at, gamma in steps)
+    try:
+        pairs = tuple((float(at), check_gamma(gamma)) for at, gamma in steps)
+    except TypeError:  # not pairs
+        pairs = ()
     ends = [at for at, _ in pairs]
     if not ends or ends != sorted(set(ends)) or ends[0] <= 0 or ends[-1] != 1:
         raise InputError(

@@ -13,7 +13,7 @@ from focalcal import metrics  # noqa: E402
 from focalcal._arrays import softmax  # noqa: E402
 from focalcal.errors import InputError  # noqa: E402
 from focalcal.integrations.huggingface import compute_loss_func, compute_metrics  # noqa: E402
-from focalcal.losses import FocalLoss, SigmoidFocalLoss  # noqa: E402
+from focalcal.losses import FocalLoss, SigmoidFocalLoss, focal_loss  # noqa: E402
 
 
 @pytest.fixture
@@ -44,6 +44,12 @@ def test_accumulated_batches_add_up_to_one_mean(tokens):
     assert sum(parts).item() == pytest.approx(function({"logits": logits}, labels).item())
 
 
+def test_outputs_may_be_a_tuple(tokens):
+    logits, labels = tokens
+    function = compute_loss_func("fl-2")
+    assert torch.equal(function((logits, None), labels), function({"logits": logits}, labels))
+
+
 def test_multi_label_targets_reach_the_loss_whole():
     logits, labels = torch.randn(5, 3), torch.ones(5, 3)
     loss = SigmoidFocalLoss(2.0)
@@ -66,6 +72,8 @@ def test_the_log_loss_of_finite_logits_is_finite():
 def test_what_does_not_fit_is_refused():
     with pytest.raises(InputError, match="reduction 'mean', got 'sum'"):
         compute_loss_func(FocalLoss(1.0, reduction="sum"))
+    with pytest.raises(InputError, match="reduction 'mean', got <function"):
+        compute_loss_func(focal_loss)
     with pytest.raises(InputError, match="one label per row"):
         compute_metrics((np.zeros((4, 2)), np.zeros(3, int)))
     with pytest.raises(InputError, match="12 labels for 4 rows; with several labels per row"):

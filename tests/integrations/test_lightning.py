@@ -113,6 +113,34 @@ def test_every_process_asks_for_the_log_folder(tmp_path):
     assert not any(tmp_path.iterdir())
 
 
+def test_a_calibrator_by_name(tmp_path, loader):
+    file = tmp_path / "cal.json"
+    trainer(tmp_path, CalibrationCallback(3, "vector", file), logger=False).fit(
+        Net(), loader, loader
+    )
+    assert load(file).method == "vector"
+
+
+def test_wrong_settings_are_refused_before_training(tmp_path, loader):
+    with pytest.raises(InputError, match="expected a method of"):
+        CalibrationCallback(3, "temprature")
+    with pytest.raises(InputError, match=r"expected a metric of accuracy, .*; got 'eece'"):
+        CalibrationCallback(3, metrics=("ece", "eece"))
+    net = Net()
+    before = net.layer.weight.detach().clone()
+    with pytest.raises(InputError, match="4 classes"):
+        trainer(tmp_path, CalibrationCallback(4), logger=False).fit(net, loader, loader)
+    assert torch.equal(net.layer.weight, before)
+
+
+def test_a_sanity_check_without_labels_passes(tmp_path, loader):
+    y = loader.dataset.tensors[1]
+    y[:128] = -100  # two batches
+    callback = CalibrationCallback(3)
+    trainer(tmp_path, callback, logger=False).fit(Net(), loader, loader)
+    assert callback.evaluation_.n == 72
+
+
 def test_outputs_without_logits_are_refused():
     with pytest.raises(InputError, match="validation_step to return a dict with 'logits'"):
         logits_and_labels(torch.zeros(3), None)

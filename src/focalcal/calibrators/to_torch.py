@@ -142,7 +142,7 @@ class CalibratedModule(nn.Module):
 
         Binary logits (N,) and those with one class on the class axis become two columns.
         """
-        logits = _logits(self.model(*inputs, **options))
+        logits = logits_of(self.model(*inputs, **options))
         function = self.calibrator.log_proba if self.log else self.calibrator
         if logits.ndim < 3:
             return function(logits)
@@ -165,7 +165,7 @@ class CalibratedModule(nn.Module):
             attach_to_onnx(model_path, self.calibrator._calibrator, path, log=self.log)
 
 
-def _logits(output: Any) -> Tensor:
+def logits_of(output: Any) -> Tensor:
     """A tensor as it is; the logits of a Hugging Face output; the first of a tuple."""
     if isinstance(output, Tensor):
         return output

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from focalcal._arrays import to_numpy
+from focalcal.calibrators.to_torch import logits_of
 from focalcal.errors import InputError
 from focalcal.integrations.segmentation import IGNORE_INDEX
 from focalcal.losses import Loss, make_loss
@@ -39,11 +40,12 @@ def compute_loss_func(loss: Loss | str) -> Callable[..., Tensor]:
     0.1733
     """
     module = make_loss(loss) if isinstance(loss, str) else loss
-    if module.reduction != "mean":
-        raise InputError(f"expected a loss with reduction 'mean', got {module.reduction!r}")
+    reduction = getattr(module, "reduction", module)
+    if reduction != "mean":
+        raise InputError(f"expected a loss with reduction 'mean', got {reduction!r}")
 
     def function(outputs: Any, labels: Tensor, num_items_in_batch: Any = None) -> Tensor:
-        logits = outputs["logits"] if isinstance(outputs, dict) else outputs.logits
+        logits = logits_of(outputs)
         if labels.shape != logits.shape:
             logits = logits.reshape(-1, logits.shape[-1])
             labels = labels.reshape(-1)

@@ -10,12 +10,13 @@ import torch
 from sklearn.base import clone
 from torch import Tensor
 
-from focalcal.calibrators import Calibrator, TemperatureScaling
+from focalcal.calibrators import Calibrator, make
 from focalcal.errors import InputError, MissingExtraError
 from focalcal.integrations.segmentation import IGNORE_INDEX, pixels
 from focalcal.integrations.tracking import METRICS, reliability_figure
 from focalcal.losses.distributed import gather_rows
 from focalcal.metrics import CalibrationStats
+from focalcal.metrics.streaming import check_streamed
 
 try:
     from pytorch_lightning import Callback
@@ -44,7 +45,7 @@ class CalibrationCallback(Callback):
     The logits of one validation epoch are held in memory on the CPU. The calibrator is fitted to
     those of the last epoch; if validation also selects the epoch, calibrate on other data instead.
 
-    n_classes: columns of the logits; calibrator: unfitted, None is temperature scaling by NLL;
+    n_classes: columns of the logits; calibrator: unfitted, or its name in `METHODS`;
     path: file of the fitted calibrator, None is `calibrator.json` in the trainer's log folder;
     metrics: names of `CalibrationStats` metrics; prefix: put before their names, as in `val_ece`;
     read: (outputs of validation_step, batch) to (logits, labels); ignore_index: a label that is
@@ -56,7 +57,7 @@ class CalibrationCallback(Callback):
     def __init__(
         self,
         n_classes: int,
-        calibrator: Calibrator | None = None,
+        calibrator: Calibrator | str | None = None,
         path: str | Path | None = None,
         *,
         metrics: tuple[str, ...] = METRICS,
@@ -65,9 +66,10 @@ class CalibrationCallback(Callback):
         ignore_index: int = IGNORE_INDEX,
     ) -> None:
         self.n_classes = n_classes
-        self.calibrator = calibrator
+        given = "temperature" if calibrator is None else calibrator
+        self.calibrator = make(given) if isinstance(given, str) else given
         self.path = path
-        self.metrics = metrics
+        self.metrics = check_streamed(metrics)
         self.prefix = prefix
         self.read = read
         self.ignore_index = ignore_index
@@ -91,12 +93,16 @@ class CalibrationCallback(Callback):
         self._batches.append((rows.float().cpu(), flat.cpu()))
 
     def on_validation_epoch_end(self, trainer: Any, pl_module: Any) -> None:
-        if trainer.sanity_checking or not self._batches:
+        if not self._batches:
             return
         logits, labels = (gather_rows(torch.cat(part)) for part in zip(*self._batches))
-        self._batches, self._last = [], (logits, labels)
-        stats = CalibrationStats(self.n_classes).update(labels, logits=logits)
-        self.evaluation_ = stats.compute()
+        self._batches = []
+        if trainer.sanity_checking and len(labels) == 0:
+            return
+        evaluation = CalibrationStats(self.n_classes).update(labels, logits=logits).compute()
+        if trainer.sanity_checking:  # so that a wrong n_classes does not cost an epoch
+            return
+        self.evaluation_, self._last = evaluation, (logits, labels)
         # All processes hold the same gathered numbers, so there is nothing to synchronise.
         values = {f"{self.prefix}{name}": self.evaluation_[name].value for name in self.metrics}
         pl_module.log_dict(values, rank_zero_only=False, sync_dist=False)
@@ -109,8 +115,7 @@ class CalibrationCallback(Callback):
     def on_fit_end(self, trainer: Any, pl_module: Any) -> None:
         if self._last is None:
             return
-        calibrator = TemperatureScaling() if self.calibrator is None else clone(self.calibrator)
-        self.calibrator_ = calibrator.fit(*self._last)
+        self.calibrator_ = clone(self.calibrator).fit(*self._last)
         # Every process must read log_dir: Lightning broadcasts it, and would wait forever.
         folder = Path(trainer.log_dir or trainer.default_root_dir)
         if trainer.is_global_zero:

@@ -16,6 +16,7 @@ from torch import Tensor
 from focalcal.errors import InputError, MissingExtraError
 from focalcal.integrations.segmentation import IGNORE_INDEX, pixels
 from focalcal.metrics import METRICS, CalibrationStats, StreamedEvaluation
+from focalcal.metrics.streaming import check_streamed
 
 try:
     from torchmetrics import Metric
@@ -60,11 +61,9 @@ class CalibrationMetric(Metric):
         self.n_classes, self.bins, self.ignore_index = n_classes, bins, ignore_index
         self.logits = logits
         self.metric = name or self.name
+        check_streamed([self.metric])
         empty = torch.as_tensor(CalibrationStats(n_classes, bins).to_vector())
         self.add_state("state", default=empty, dist_reduce_fx="sum")
-        known = [name for name, declared in METRICS.items() if declared.streams]
-        if self.metric not in known:
-            raise InputError(f"expected a metric of {', '.join(known)}; got {self.metric!r}")
 
     def update(self, preds: Tensor, target: Tensor) -> None:
         """Add a batch of probabilities (or logits) and class indices."""

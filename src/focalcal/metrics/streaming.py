@@ -7,6 +7,7 @@ from a fine histogram and have an error bound.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 from focalcal.bins import Bins
 from focalcal.errors import InputError
@@ -37,6 +38,15 @@ class StreamedEvaluation:
 
     def __getitem__(self, name: str) -> Streamed:
         return self.metrics[name]
+
+
+def check_streamed(names: Sequence[str]) -> Sequence[str]:
+    """The names, if `compute` has a metric of each also when samples are not kept."""
+    known = [name for name, declared in METRICS.items() if declared.streams]
+    for name in names:
+        if name not in known:
+            raise InputError(f"expected a metric of {', '.join(known)}; got {name!r}")
+    return names
 
 
 def compute(stats: CalibrationStats) -> StreamedEvaluation:

@@ -24,8 +24,8 @@ from focalcal.losses._pointwise import (
     diverges,
     focal_value,
     is_transformed,
-    values_are_visible,
 )
+from focalcal.losses._targets import check_labels, check_soft, check_tensors, sums_to_one
 
 REDUCTIONS = ("none", "mean", "sum")
 IGNORE_INDEX = -100
@@ -260,7 +260,7 @@ def make_problem(
         )
     soft = target.is_floating_point()
     # One logit per sample is a yes/no problem, whose softmax would be 1 whatever the logit.
-    if logits.shape[1:2] == (1,) or (logits.ndim == target.ndim == 1 and not _sums_to_one(target)):
+    if logits.shape[1:2] == (1,) or (logits.ndim == target.ndim == 1 and not sums_to_one(target)):
         raise InputError(
             "expected one logit for each of 2 or more classes, (N, C) or (C,), got "
             f"{tuple(logits.shape)} with targets {tuple(target.shape)}; for one logit per yes/no "
@@ -279,27 +279,11 @@ def make_problem(
                 f"expected one weight per class, shape ({n_classes},), got {tuple(weight.shape)}"
             )
     if soft:
-        _check_soft(logits, target, ignore_index, integer_only)
+        check_soft(logits, target, ignore_index, integer_only)
         target = smoothed(target.to(precision), smoothing)
         return Problem(logits, None, target, weight, ignore_index, 0.0, batched)
-    _check_labels(logits, target, ignore_index)
+    check_labels(logits, target, ignore_index)
     return Problem(logits, target.long(), None, weight, ignore_index, smoothing, batched)
-
-
-def check_tensors(logits: Any, target: Any) -> None:
-    for name, given in (("logits", logits), ("target", target)):
-        if not isinstance(given, Tensor):
-            raise InputError(
-                f"expected {name} as a tensor, got {type(given).__name__}; convert arrays and "
-                "lists with torch.as_tensor, and take the logits out of a model's output"
-            )
-
-
-def _sums_to_one(target: Tensor) -> bool:
-    """Whether one row of targets can be a distribution; values that cannot be read may be."""
-    if not target.is_floating_point():
-        return False
-    return not values_are_visible(target) or abs(float(target.sum()) - 1) < 0.01
 
 
 def smoothed(distribution: Tensor, smoothing: float) -> Tensor:
@@ -326,53 +310,6 @@ def check_smoothing(label_smoothing: float, integer_only: str | None = None) -> 
     if integer_only and label_smoothing:
         raise InputError(f"{integer_only} takes no label smoothing, got {label_smoothing}")
     return float(label_smoothing)
-
-
-def _check_soft(
-    logits: Tensor, target: Tensor, ignore_index: int, integer_only: str | None
-) -> None:
-    if integer_only:
-        raise InputError(
-            f"{integer_only} takes integer labels only, got {target.dtype} targets; "
-            "use FocalLoss for probability targets"
-        )
-    if target.shape != logits.shape:
-        raise InputError(
-            f"expected probability targets of the logits' shape {tuple(logits.shape)}, got "
-            f"{target.dtype} of shape {tuple(target.shape)}; for class labels use .long()"
-        )
-    if ignore_index >= 0:
-        raise InputError(
-            f"ignore_index ({ignore_index}) has no meaning with probability targets; drop it"
-        )
-
-
-def _check_labels(logits: Tensor, labels: Tensor, ignore_index: int) -> None:
-    if labels.dtype == torch.bool or labels.is_complex():
-        raise InputError(
-            f"expected integer labels or probability targets, got dtype {labels.dtype}; "
-            "convert with .long() or .float()"
-        )
-    shape = logits.shape[:1] + logits.shape[2:]
-    if labels.shape != shape:
-        raise InputError(
-            f"expected labels of shape {tuple(shape)} for logits of "
-            f"shape {tuple(logits.shape)}, got {tuple(labels.shape)}; axis 1 of the logits holds "
-            "the classes, and one-hot targets must be converted with .float()"
-        )
-    if not values_are_visible(labels) or labels.numel() == 0:
-        return
-    n_classes, labels = logits.shape[1], labels.long()
-    lowest, highest = (int(end) for end in labels.aminmax())
-    if lowest >= 0 and highest < n_classes:  # the usual case, in a fraction of the time
-        return
-    wrong = ((labels < 0) | (labels >= n_classes)) & (labels != ignore_index)
-    if wrong.any():
-        at = wrong.nonzero()[0].tolist()
-        raise InputError(
-            f"expected labels in 0..{n_classes - 1} or ignore_index {ignore_index}, "
-            f"got {int(labels[tuple(at)])} at {at}"
-        )
 
 
 def can_fuse(logits: Tensor, labels: Tensor, gamma: Gamma) -> bool:

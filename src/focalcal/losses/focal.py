@@ -17,11 +17,11 @@ from focalcal.losses._base import (
     Problem,
     can_fuse,
     check_reduction,
-    check_tensors,
     compute_dtype,
     make_problem,
 )
 from focalcal.losses._pointwise import Gamma, Steps, focal_value, values_are_visible
+from focalcal.losses._targets import check_tensors
 
 DEFAULT_GAMMA = 2.0
 """Lin et al.'s; Mukhoti et al. prefer 3 for calibration."""

@@ -140,6 +140,21 @@ def test_a_rare_loss_is_skewed():
     assert e.high - e.value > 1.2 * (e.value - e.low)
 
 
+@pytest.mark.parametrize(("n", "c", "a"), [(200, 0.97, 0.999), (50, 0.97, 0.91), (300, 0.99, 0.98)])
+def test_intervals_of_errors_cover_where_few_are_wrong(n, c, a):
+    """Exact: at equal confidence c every error is |c − a|, and the data are a binomial count."""
+    from scipy.stats import binom
+
+    held = dict.fromkeys((name for name, m in METRICS.items() if m.tested), 0.0)
+    wrong = np.arange(n + 1)
+    chance = binom.pmf(wrong, n, 1 - a)
+    for h in wrong[chance > 1e-4]:
+        e = metrics.evaluate(np.arange(n) >= h, confidence=np.full(n, c), resamples=200)
+        for name in held:
+            held[name] += chance[h] * (e[name].low <= abs(c - a) <= e[name].high)
+    assert min(held.values()) >= 0.93, held
+
+
 @pytest.mark.parametrize("label", [0, 1])
 def test_samples_that_are_all_right_or_all_wrong_prove_no_error_of_zero(label):
     """Their resamples are all alike; the interval is that of the accuracy."""

@@ -110,6 +110,17 @@ def _unseen_share(sample: Sample, level: float) -> float:
     return 1 - _exact(1.0, sample.total, level)[0] if sample.correct.all() else 0.0
 
 
+def skipped_share(few: float, n: float, level: float) -> float:
+    """How much further the exact interval of few samples of n reaches up than the normal one.
+
+    Few errors, or none, show too little spread: up to so many more would make an error smaller
+    that comes from too little confidence.
+    """
+    share = few / n
+    reach = NormalDist().inv_cdf((1 + level) / 2) * math.sqrt(share * (1 - share) / n)
+    return max(_exact(share, n, level)[1] - share - reach, 0.0)
+
+
 def gap_interval(value: float, sample: Sample, level: float) -> Ends:
     """The interval of confidence − accuracy; if all are right or all wrong, the accuracy's.
 

@@ -18,7 +18,7 @@ from focalcal.bins import Bins
 from focalcal.columns import check_given
 from focalcal.errors import InputError
 from focalcal.metrics.declare import METRICS, Metric
-from focalcal.metrics.intervals import bootstrap_interval, gap_interval
+from focalcal.metrics.intervals import bootstrap_interval, gap_interval, skipped_share
 from focalcal.metrics.proportion import Estimate
 from focalcal.metrics.resampling import CalibrationTest, check_resamples, consistency_test, resample
 from focalcal.metrics.sample import EVERYTHING, Sample, of_samples
@@ -153,6 +153,7 @@ def evaluate_sample(
 
     right = float(stats.top.correct_sums.sum())
     few = min(right, sample.total - right)
+    skipped = skipped_share(few, sample.total, level)
     gap = max(map(abs, gap_interval(values["confidence_gap"], sample, level)))
 
     def ends(name: str, m: Metric) -> tuple[float, float]:
@@ -164,10 +165,10 @@ def evaluate_sample(
         else:
             low, high = m.interval(value, sample, level)
         if m.tested and not math.isnan(low):
-            low = 0.0 if test.p_value > 1 - level else low
+            low = 0.0 if test.p_value > 1 - level else low - skipped
             # None of these errors is below |confidence − accuracy|, whose interval also serves
             # where all samples are right and resamples show no other accuracy.
-            high = high if few > 0 else max(high, gap)
+            high = max(high, gap)
         least, most = m.range
         return float(max(low, least)), float(min(high, most))
 

@@ -56,6 +56,19 @@ def test_expected_accuracy_covers_the_accuracy_that_comes(rng):
     assert inside >= 88  # 95 % of 100, less three standard errors
 
 
+@pytest.mark.parametrize("errors", [0.02, 0.06, 0.17, 0.5, 1, 4, 20])
+def test_expected_accuracy_covers_where_errors_are_rare(errors):
+    """Exact: at one confidence the number of right samples of a batch is binomial."""
+    from scipy.stats import binom
+
+    n, c = 50, 1 - errors / 50
+    monitor = Monitor(np.arange(20_000) >= 400 * errors, np.full(20_000, c))
+    e = monitor.update("one", np.full(n, c)).expected_accuracy
+    right = np.arange(n + 1)
+    inside = (right >= n * e.low - 1e-9) & (right <= n * e.high + 1e-9)
+    assert binom.pmf(right, n, c)[inside].sum() >= 0.95
+
+
 def test_a_reference_that_is_not_calibrated_is_said(rng):
     monitor = Monitor(*draw(rng, 2000, honesty=0.5))
     assert (

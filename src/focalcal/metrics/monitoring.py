@@ -212,7 +212,8 @@ class Monitor:
         n = int(batch.seen.total)
         value = float(batch.seen.confidence_sums.sum()) / n
         variance = batch.variance / n**2 + self.reference["gap_variance"]
-        half = float(ndtri((1 + self.level) / 2)) * math.sqrt(variance)
+        # Half a sample more: the number of errors is whole, and 0 or 1 of them where they are rare.
+        half = float(ndtri((1 + self.level) / 2)) * math.sqrt(variance) + 0.5 / n
         return Estimate(value, max(value - half, 0.0), min(value + half, 1.0), n)
 
     def _caution(self, alarms: set[str]) -> str:

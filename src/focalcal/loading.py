@@ -105,6 +105,12 @@ def from_frame(frame: Any, keys: Keys) -> Predictions:
 def from_table(table: Table, metadata: dict[str, Any], keys: Keys, where: str) -> Loaded:
     """Choose the columns of a table and check their values."""
     table, metadata = _without_class_names(dict(table), dict(metadata))
+    if keys.rows is not None:
+        table = {
+            k: c[keys.rows] if isinstance(c, np.ndarray) else c.filter(keys.rows)
+            for k, c in table.items()
+            if _rows(c) == len(keys.rows)
+        }
     found = roles.find(list(table), keys, where)
     if metadata.get("are_codes") and len(found.labels) == 1:
         table |= _names_of_codes(table, metadata["categories"], found, keys)
@@ -131,7 +137,8 @@ def read(
     except classes.MissingLabel as error:
         if keys.labels_required:
             raise
-        warnings.warn(f"labels are not used: {error}", InputWarning, stacklevel=3)
+        if keys.rows is None:
+            warnings.warn(f"labels are not used: {error}", InputWarning, stacklevel=3)
         unlabelled = dataclasses.replace(found, labels=())
         return read(values, table, metadata, unlabelled, keys, where)
     try:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import operator
 
 import numpy as np
 import pytest
@@ -144,6 +146,48 @@ def test_batches_by_a_column_and_without_labels(folder, rng):
     record = json.loads(run(folder / "reference.npz", path, "--by", "week", "--json"))
     assert [b["name"] for b in record["batches"]] == ["2026-01", "2026-02", "2026-03"]
     assert all(b["accuracy"] is None for b in record["batches"])
+
+
+@pytest.mark.parametrize("ending", ["npz", "csv", "parquet", "jsonl"])
+def test_labels_that_have_arrived_are_used(folder, rng, ending):
+    """As if the rows with labels, and those without, had been given to the monitor apart."""
+    import pandas as pd
+
+    z, y = draw(rng, 900, honesty=0.4)
+    week, known = np.repeat([1, 2, 3], 300), np.arange(900) % 300 < [[300], [200], [0]]
+    known = known[week - 1, np.arange(900)]
+    labels, path = np.where(known, y, np.nan), folder / f"log.{ending}"
+    if ending == "npz":
+        np.savez(path, logits=z, label=labels, week=week)
+    else:
+        frame = pd.DataFrame(z, columns=["logits_0", "logits_1", "logits_2"])
+        frame = frame.assign(label=pd.array(labels).astype("Int64"), week=week)
+        write = {"csv": frame.to_csv, "parquet": frame.to_parquet}
+        if ending == "jsonl":
+            frame.to_json(path, orient="records", lines=True)
+        else:
+            write[ending](path, index=False)
+    reference = Predictions.load(folder / "reference.npz")
+    monitor = Monitor(reference.labels, reference.probabilities())
+    p = Predictions(logits=z).probabilities()
+    for name in (1, 2, 3):
+        some, rest = (week == name) & known, (week == name) & ~known
+        parts = [monitor.summarise(p[some], y[some])] if some.any() else []
+        parts += [monitor.summarise(p[rest])] if rest.any() else []
+        monitor.update(str(name), functools.reduce(operator.add, parts))
+    state = folder / "state.json"
+    result = runner.invoke(
+        app,
+        ["monitor", *map(str, (folder / "reference.npz", path, "--by", "week", "--state", state))],
+    )
+    assert result.exit_code == 3, result.output
+    assert f"log.{ending}: 500 of 900 rows have labels" in result.stderr
+    found = Monitor.from_json(state.read_text(encoding="utf-8"))
+    assert [r.labelled for r in found.results] == [300, 200, 0]
+    for got, want in zip(found.results, monitor.results):
+        assert got.p_values == pytest.approx(want.p_values)
+        assert got.metrics == pytest.approx(want.metrics)
+        assert got.expected_accuracy.value == pytest.approx(want.expected_accuracy.value)
 
 
 def test_rows_of_a_batch_may_lie_in_several_files(folder, rng):

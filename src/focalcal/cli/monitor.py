@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,6 +15,7 @@ from rich.table import Table
 from focalcal.cli import _inputs, app, options, terminal
 from focalcal.errors import FileFormatError, InputError
 from focalcal.files import natural, write_text
+from focalcal.formats.classes import MissingLabel
 
 if TYPE_CHECKING:
     from focalcal.metrics.monitoring import Batch, Monitor
@@ -54,15 +56,28 @@ def monitor(
 
     fitted = None if calibrator is None else load(calibrator)
 
-    def read(path: Path, labels_required: bool) -> tuple[Predictions, Any]:
-        return inputs.calibrated(path, fitted, floor, labels_required=labels_required)
+    def read(path: Path) -> Iterator[tuple[Predictions, Any]]:
+        """Rows with labels, and those whose labels are not known yet."""
+        calibrated = partial(inputs.calibrated, path, fitted, floor)
+        try:
+            yield calibrated()
+        except MissingLabel as error:
+            known = ~error.missing
+            terminal.note(
+                f"{path.name}: {known.sum():,} of {terminal.count(len(known), 'row')} have labels"
+            )
+            if known.any():
+                yield calibrated(rows=known)
+            yield calibrated(rows=~known, labels_required=False)
+        except FileFormatError:  # no column of labels
+            yield calibrated(labels_required=False)
 
     settings = {"level": level, "tolerance": tolerance}
     settings = {name: value for name, value in settings.items() if value is not None}
     if reference.suffix.lower() == ".json":
         running = _resumed(reference, settings)
     else:
-        given, probs = read(reference, True)
+        given, probs = inputs.calibrated(reference, fitted, floor)
         running = Monitor(given.labels, probs, **settings)
     paths = [path for text in new or [] for path in _inputs.files_of(Path(text))]
     _update(running, paths, by, read)
@@ -137,14 +152,14 @@ def _batches(
     joined: dict[str, Batch] = {}
     with terminal.progress("batches") as tick:
         for i, path in enumerate(paths):
-            given, probs = read(path, False)
-            if by is None:
-                yield path.name, running.summarise(probs, given.labels)
-            else:
-                for name, rows in slices(given.column(by)):
+            for given, probs in read(path):
+                groups = slices(given.column(by)) if by else [(path.name, slice(None))]
+                for name, rows in groups:
                     labels = None if given.labels is None else given.labels[rows]
                     part = running.summarise(probs[rows], labels)
                     joined[str(name)] = joined[str(name)] + part if str(name) in joined else part
+            if by is None:
+                yield path.name, joined.pop(path.name)
             tick((i + 1) / len(paths))
     for name in sorted(joined, key=natural):
         yield name, joined[name]

@@ -17,10 +17,12 @@ MISSING = {"", "nan", "na", "n/a", "#n/a", "<na>", "null"}
 
 
 class MissingLabel(FileFormatError):
-    """A label that is not known, which matters where labels are needed."""
+    """Labels that are not known, where they are needed; missing: in which rows, a mask (N,)."""
 
-    def __init__(self, where: str, row: int) -> None:
+    def __init__(self, where: str, missing: np.ndarray) -> None:
+        row = int(missing.argmax())
         super().__init__(f"{where}: the label at row {row} is missing; drop such rows")
+        self.missing = missing
 
 
 def number(value: Any) -> float:
@@ -97,7 +99,7 @@ def class_labels(
         return labels
     missing = [text for text in given - set(names) if text.strip().lower() in MISSING]
     if missing:
-        raise MissingLabel(where, int(np.isin(labels, missing).argmax()))
+        raise MissingLabel(where, np.isin(labels, missing))
     truth = truths(labels)
     if truth.dtype == bool and len(names) == 2:
         called = {name.lower(): name for name in names}

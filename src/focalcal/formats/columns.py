@@ -64,14 +64,14 @@ def labels(column: Any, where: str) -> np.ndarray:
     if arrow.is_column(column) and not arrow.is_list(column.type):
         column = plain(column)
     if not arrow.is_column(column) and column.dtype == object and column.ndim == 1:
-        for row, value in enumerate(column):
-            if value is None or (isinstance(value, float) and value != value):
-                raise MissingLabel(where, row)
+        unknown = [x is None or (isinstance(x, float) and x != x) for x in column]
+        if any(unknown):
+            raise MissingLabel(where, np.array(unknown))
         if all(isinstance(value, str) for value in column):
             return column
         if all(isinstance(value, bool) for value in column):
             column = column.astype(bool)
     values = numbers(column, where)
     if values.dtype.kind == "f" and np.isnan(values).any():
-        raise MissingLabel(where, int(np.argwhere(np.isnan(values))[0, 0]))
+        raise MissingLabel(where, np.isnan(values).reshape(len(values), -1).any(axis=1))
     return values

@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Self, TypedDict
 
+import numpy as np
+
 from focalcal.errors import FileFormatError
 
 LOGITS = ("logits", "logit")
@@ -35,7 +37,10 @@ UNCALIBRATED = "uncalibrated_"
 
 @dataclasses.dataclass(frozen=True)
 class Keys:
-    """How to read a table, as the arguments of `Predictions.from_frame` say."""
+    """How to read a table, as the arguments of `Predictions.from_frame` say.
+
+    rows: a mask (N,) of those to read.
+    """
 
     logits: str | Sequence[str] | None = None
     probs: str | Sequence[str] | None = None
@@ -46,13 +51,14 @@ class Keys:
     classes: Sequence[str] | None = None
     labels_required: bool = True
     task: str = "auto"
+    rows: np.ndarray | None = None
 
     @classmethod
     def of(cls, options: KeyOptions) -> Self:
         """From keyword arguments, where `logits_key` is another spelling of `logits`."""
         unknown = [name for name in options if name not in KeyOptions.__annotations__]
         if unknown:
-            known = ", ".join(field.name for field in dataclasses.fields(cls))
+            known = ", ".join(name for name in KeyOptions.__annotations__ if "_key" not in name)
             raise TypeError(f"unexpected keyword argument {unknown[0]!r}; expected some of {known}")
         return cls(**{name.removesuffix("_key"): value for name, value in options.items()})
 

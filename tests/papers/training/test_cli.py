@@ -125,6 +125,8 @@ def test_what_cannot_be_trained(tmp_path):
         ("data_settings.n_train", 1),
         ("loss_settings.gama", 2),
         ("loss_settings.reduction", "none"),
+        ("loss_settings.ignore_index", '"x"'),
+        ("lr", "1e300"),
         ("model_settings.hidden", -3),
         ("model_settings.hidden", "wide"),
         ("data_settings.n_train", "many"),

@@ -50,6 +50,8 @@ def test_unknown_setting_names_the_nearest():
         ({"epochs": 2.5}, "epochs to be of type int, got 2.5"),
         ({"epochs": True}, "epochs to be of type int"),
         ({"lr": 0}, "lr > 0"),
+        ({"lr": 1e300}, r"lr > 0 and < 3e\+38, got 1e\+300"),
+        ({"weight_decay": 1e300}, r"weight_decay >= 0 and < 3e\+38"),
         ({"lr": "fast"}, "lr to be of type float, got 'fast'"),
         ({"lr": float("nan")}, "lr > 0"),
         ({"reduction": "none"}, "reduction to be one of mean, sum, got 'none'"),

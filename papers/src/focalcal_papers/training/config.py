@@ -96,9 +96,11 @@ class TrainConfig:
         for name in ("epochs", "batch_size", "eval_batch_size", "checkpoint_every"):
             _check(getattr(self, name) >= 1, name, "at least 1", getattr(self, name))
         for name in ("lr", "drops_of", "drop_factor"):
-            _check(0 < getattr(self, name) < float("inf"), name, "> 0", getattr(self, name))
+            value = getattr(self, name)
+            _check(0 < value < _LARGEST, name, f"> 0 and < {_LARGEST:g}", value)
         for name in _AT_LEAST_ZERO:
-            _check(0 <= getattr(self, name) < float("inf"), name, ">= 0", getattr(self, name))
+            value = getattr(self, name)
+            _check(0 <= value < _LARGEST, name, f">= 0 and < {_LARGEST:g}", value)
         _check(self.label_smoothing < 1, "label_smoothing", "in [0, 1)", self.label_smoothing)
         _check(self.momentum < 1, "momentum", "in [0, 1)", self.momentum)
         usable = self.optimizer == "sgd" and self.momentum > 0
@@ -183,6 +185,8 @@ def learning_rate(config: TrainConfig, epoch: float) -> float:
 
 
 _TYPES = typing.get_type_hints(TrainConfig)
+_LARGEST = 3e38
+"""About the largest float32, which optimizers turn their settings into."""
 _AT_LEAST_ZERO = (
     *("seed", "momentum", "weight_decay", "warmup_epochs", "clip_norm", "label_smoothing"),
     *("mixup", "sam", "trace_every", "trace_train", "checkpoint_steps"),

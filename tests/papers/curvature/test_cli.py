@@ -80,6 +80,40 @@ def test_a_run(tmp_path):
     assert "32 test samples" in table
 
 
+@pytest.mark.parametrize("select", ["last", "best"])
+def test_the_loss_of_a_run_has_the_gamma_that_it_ended_with(tmp_path, select):
+    from focalcal_papers.training import TrainConfig, open_run, train
+
+    config = TrainConfig(
+        dataset="blobs",
+        model="logistic",
+        loss="adafocal",
+        loss_settings={"bins": 3},
+        epochs=2,
+        select=select,
+        data_settings={"n_train": 64, "n_test": 32},
+    )
+    run = tmp_path / "run"
+    train(config, None, run, device="cpu")
+    session = open_run(run, device="cpu")
+    assert not torch.equal(session.loss.gammas, torch.ones(3))
+    session.loss.reduction = "none"
+    test = load("blobs", n_train=64, n_test=32).test
+    operator = HessianOperator(session.model, session.loss, [(test.inputs, test.labels)])
+    exact = (operator @ torch.eye(operator.shape[0])).trace().item()
+    record = json.loads(call(run, "--loss", "adafocal", "--trace", "--json"))
+    assert record["loss"] == "adafocal"
+    assert record["trace"]["low"] <= exact <= record["trace"]["high"]
+    for loss in ("fls-531", "adafocal"):
+        source = [run] if loss == "fls-531" else ["--model", "logistic", "--dataset", "blobs"]
+        if loss == "adafocal":
+            path = tmp_path / "weights.pt"
+            torch.save(session.model.state_dict(), path)
+            source += ["--weights", path]
+        with pytest.raises(InputError, match=f"got '{loss}', whose γ is learnt or scheduled"):
+            call(*source, "--loss", loss)
+
+
 def test_refuses_unclear_requests(weights, tmp_path):
     source = ["--model", "logistic", "--weights", weights, "--dataset", "blobs"]
     for arguments, message in [

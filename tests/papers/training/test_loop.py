@@ -4,6 +4,7 @@ import contextlib
 import itertools
 import json
 import signal
+import struct
 import subprocess
 import sys
 import time
@@ -280,6 +281,30 @@ def test_another_config_in_the_same_folder_is_refused(config, tmp_path):
     (tmp_path / "full" / "thesis.tex").write_text("")
     with pytest.raises(InputError, match="expected an empty folder"):
         train(config, None, tmp_path / "full")
+
+
+def test_a_run_continues_with_its_own_data_alone(tmp_path):
+    config = TrainConfig(
+        dataset="fashion_mnist",
+        model="logistic",
+        epochs=2,
+        data_settings={"calibration": 8},
+        augment="none",
+    )
+    for name in ("one", "moved", "other"):
+        (tmp_path / name).mkdir()
+        seed = np.random.default_rng(int(name == "other"))
+        for part in ("train", "t10k"):
+            images, labels = seed.integers(256, size=(32, 28, 28)), seed.integers(10, size=32)
+            for kind, values in (("images-idx3", images), ("labels-idx1", labels)):
+                head = struct.pack(f">4B{values.ndim}I", 0, 0, 8, values.ndim, *values.shape)
+                content = head + values.astype(np.uint8).tobytes()
+                (tmp_path / name / f"{part}-{kind}-ubyte").write_bytes(content)
+    run = tmp_path / "run"
+    assert train(config, tmp_path / "one", run, stop_after=0).state == "paused"
+    with pytest.raises(InputError, match=r"began with, from .*one, got others; .* with --data"):
+        train(config, tmp_path / "other", run)
+    assert train(config, tmp_path / "moved", run).state == "finished"
 
 
 def test_what_cannot_be_predicted(config, tmp_path):

@@ -70,8 +70,9 @@ def curvature(
     if split not in ("train", "calibration", "test"):
         raise InputError(f"expected --split train, calibration or test, got {split!r}")
     part = {"split": split, "data": data, "samples": samples, "device": device}
+    wanted: Any = loss
     if run is not None:
-        network, found = _from_run(run, **part)
+        network, found, wanted = _from_run(run, loss, **part)
     elif model and dataset:
         network, found = _from_files(model, weights, dataset, normalise, **part)
     else:
@@ -80,7 +81,7 @@ def curvature(
     if not trace and top is None and not density:
         asked |= {"trace": True, "top": 1}
     batches = [pair for x, y in found for pair in _cut(x, y, batch)]
-    summary = _measured(network, loss, batches, rtol=rtol, max_probes=max_probes, **asked)
+    summary = _measured(network, wanted, batches, rtol=rtol, max_probes=max_probes, **asked)
     if figure is not None:
         _draw(summary, loss, figure)
     if json_output:
@@ -89,21 +90,32 @@ def curvature(
         _print(summary, loss, split, figure)
 
 
-def _measured(network: nn.Module, loss: str, batches: list, **options: Any) -> CurvatureSummary:
+def _measured(network: nn.Module, loss: Any, batches: list, **options: Any) -> CurvatureSummary:
     from focalcal.curvature import HessianOperator, summarise_curvature
 
     with terminal.progress("curvature") as progress:
         operator = HessianOperator(network, loss, batches)
+        if isinstance(loss, str) and operator.loss.state_dict():
+            raise InputError(
+                f"expected a loss with a fixed γ, or that of the run, got {loss!r}, whose γ is "
+                "learnt or scheduled; give the folder of a run trained with it"
+            )
         return summarise_curvature(operator, progress=progress, **options)
 
 
 def _from_run(
-    run: Path, split: str, data: Path | None, samples: int, device: str
-) -> tuple[nn.Module, list]:
+    run: Path, loss: str, split: str, data: Path | None, samples: int, device: str
+) -> tuple[nn.Module, list, Any]:
+    """The run's network, samples and loss: with the γ it ended with if it is the named one."""
     from focalcal_papers.training import open_run
 
     session = open_run(run, data, device)
-    return session.model, [(b.inputs, b.targets) for b in session.source.evaluation(split, samples)]
+    found = [(b.inputs, b.targets) for b in session.source.evaluation(split, samples)]
+    own = session.loss
+    if loss != session.config.loss or not own.state_dict() or "none" not in own.reductions:
+        return session.model, found, loss
+    own.reduction = "none"
+    return session.model, found, own
 
 
 def _from_files(

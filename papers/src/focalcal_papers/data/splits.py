@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -103,6 +104,15 @@ calibration (first: 2); cut them again
         """The shape of one sample: what `make_model(..., input_shape=...)` takes. Trees: ()."""
         inputs = self.train.inputs
         return tuple(inputs.shape[1:]) if isinstance(inputs, Tensor) else ()
+
+    def described(self) -> dict[str, Any]:
+        """Name and sizes, and a hash of which samples with which labels each part has."""
+        digest = hashlib.sha256()
+        sizes = {}
+        for name, part in self.parts().items():
+            sizes[name] = len(part)
+            digest.update(part.labels.cpu().numpy().tobytes() + part.indices.numpy().tobytes())
+        return {"name": self.name, "sizes": sizes, "labels": digest.hexdigest()}
 
     def parts(self) -> dict[str, Split]:
         return {"train": self.train, "calibration": self.calibration, "test": self.test}

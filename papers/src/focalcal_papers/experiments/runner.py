@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -102,7 +101,7 @@ def _trained(
 
     config = TrainConfig.from_dict(settings)
     splits = load_splits(config, data)
-    place = folder / content_key(config.to_dict(), _described(splits))
+    place = folder / content_key(config.to_dict(), splits.described())
     ended = train(config, data, place, device=device, splits=splits)
     if ended.state != "finished":
         raise FocalcalError(f"expected {place} to finish, got {ended.state}; run it again")
@@ -114,16 +113,6 @@ def _trained(
             record = measure[name](place, splits, device)
             write_text(place / f"{name}.json", json.dumps(record) + "\n")
     return Run.from_folder(place)
-
-
-def _described(splits: Any) -> dict[str, Any]:
-    """A data set's name and sizes, and a hash of which samples with which labels each part has."""
-    digest = hashlib.sha256()
-    sizes = {}
-    for name, part in splits.parts().items():
-        sizes[name] = len(part)
-        digest.update(part.labels.cpu().numpy().tobytes() + part.indices.numpy().tobytes())
-    return {"name": splits.name, "sizes": sizes, "labels": digest.hexdigest()}
 
 
 def _curvature(place: Path, splits: Any, device: str, samples: int = 1000) -> dict[str, Any]:

@@ -36,14 +36,19 @@ class RunFolder:
         return (self.path / "config.toml").is_file()
 
     @classmethod
-    def create(cls, path: PathLike, config: TrainConfig, data_dir: PathLike | None) -> RunFolder:
-        """A new run's folder, or that of a run to continue: its settings must be the same."""
+    def create(
+        cls, path: PathLike, config: TrainConfig, data_dir: PathLike | None, data: Any = None
+    ) -> RunFolder:
+        """A new run's folder, or that of a run to continue: its settings must be the same.
+
+        data: what `DataSplits.described` says of them.
+        """
         folder = cls(Path(path))
         folder.check_free_for(config)
         if folder.exists:
             return folder
         source = None if data_dir is None else str(Path(data_dir).resolve())
-        record = {**provenance(), "data_dir": source}
+        record = {**provenance(), "data_dir": source, "data": data}
         write_text(folder.path / "provenance.json", json.dumps(record, indent=1) + "\n")
         # Last: a folder with a config is a run.
         write_text(folder.path / "config.toml", config.to_toml())
@@ -92,6 +97,16 @@ class RunFolder:
     def write_metrics(self, rows: list[dict[str, Any]]) -> None:
         text = "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows)
         write_text(self.path / "metrics.jsonl", text)
+
+    def check_data(self, data: dict[str, Any]) -> None:
+        """Raise if a run to continue began with data that are described otherwise."""
+        record = self.provenance if self.exists else {}
+        if record.get("data") not in (None, data):
+            raise InputError(
+                f"expected the data that the run in {self.path} began with, from "
+                f"{record['data_dir'] or 'no folder'}, got others; give their folder with --data, "
+                "or choose another run folder with --out"
+            )
 
     def check_free_for(self, config: TrainConfig) -> None:
         """Raise unless the folder is empty, absent, or holds a run with these settings."""

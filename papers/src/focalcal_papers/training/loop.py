@@ -206,11 +206,13 @@ def _environment(
             return
         try:
             splits = load_splits(config, data_dir) if splits is None else splits
+            data = splits.described()
+            folder.check_data(data)
             session = Session(config, splits, folder, place, processes).start()
             processes.wait()  # all have looked for a checkpoint before one is written
             if processes.first:
                 # Only now: settings that cannot be used leave nothing behind.
-                RunFolder.create(run_dir, config, data_dir)
+                RunFolder.create(run_dir, config, data_dir, data)
                 session.write_status("running")
                 if session.total_steps == 0:
                     session.save()  # finds an unwritable folder now, not after an epoch

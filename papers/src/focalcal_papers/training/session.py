@@ -135,15 +135,15 @@ class Session:
         return float(total / self.processes.total(self.step.samples))
 
     def save(self, kind: str = "step") -> None:
-        """Write a checkpoint: all state for "step", only the weights for "best"."""
+        """Write a checkpoint: all state for "step", only model and loss for "best"."""
         if not self.processes.first:
             return
         tensors = {f"model.{k}": v for k, v in self.model.state_dict().items()}
+        tensors |= {f"loss.{k}": v for k, v in self.loss.state_dict().items()}
         state: dict[str, Any] = {"epoch": self.epoch, "index": self.index}
         if kind != "best":
             optimizer, groups = pack_optimizer(self.step.optimizer)
             tensors |= {f"optimizer.{k}": v for k, v in optimizer.items()}
-            tensors |= {f"loss.{k}": v for k, v in self.loss.state_dict().items()}
             tensors |= {f"counters.{k}": v for k, v in self.step.counters.items()}
             tensors |= {f"random.{k}": v for k, v in random_states(self.device).items()}
             state |= {
@@ -167,7 +167,7 @@ class Session:
         self.rows = self.folder.metrics(self.epoch)
 
     def load_chosen(self) -> None:
-        """Put the weights the run ends with, the best or the last, into the model."""
+        """Put the weights the run ends with, the best or the last, into the model; and γ."""
         kind = "best" if self.config.select == "best" else "step"
         path = latest_checkpoint(self.folder.checkpoints, kind)
         if path is None:
@@ -177,6 +177,8 @@ class Session:
             )
         saved = load_checkpoint(path)
         self.model.load_state_dict(saved.section("model"))
+        if state := saved.section("loss"):
+            self.loss.load_state_dict(state)
         self.epoch, self.index = saved.state["epoch"], saved.state["index"]
 
     def predictions(self, split: str) -> Predictions:

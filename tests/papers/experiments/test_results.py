@@ -27,7 +27,9 @@ from focalcal_papers.experiments import (
     reproduction_document,
 )
 from focalcal_papers.experiments import runs as runs_module
+from focalcal_papers.experiments.fts import landscapes
 from focalcal_papers.experiments.fts_open import predicted_slope, smallest_slope
+from focalcal_papers.experiments.published import trained_networks
 from focalcal_papers.experiments.runner import analysed
 from focalcal_papers.experiments.store import CHECKED, ROUNDING
 
@@ -115,14 +117,13 @@ def test_runs_are_shared_and_not_repeated(store_path):
 
 
 def test_an_interrupted_run_continues(store_path, tmp_path):
-    from focalcal_papers.experiments.runner import _described
     from focalcal_papers.training import TrainConfig, load_splits, train
 
     experiment = EXPERIMENTS["ie/fig1"]
     (recipe,) = experiment.recipes("smoke").values()
     config = TrainConfig.from_dict(recipe)
     splits = load_splits(config, None)
-    key = runs_module.content_key(config.to_dict(), _described(splits))
+    key = runs_module.content_key(config.to_dict(), splits.described())
     paused = train(config, None, tmp_path / "runs" / "smoke" / key, stop_after=0.0)
     assert paused.state == "paused"
     again = reproduce(experiment, "smoke", tmp_path)
@@ -393,6 +394,27 @@ def test_seeds_of_one_gamma_are_one_point_of_the_curve(store_path):
     assert (curve.low[0], curve.high[0]) == (900.0, 2200.0)
 
 
+def test_a_penalty_that_does_not_lower_the_error_is_said_so(store_path):
+    """ "24.2 % without it, least 24.2 % at τ = 0, where the error goes from 8.1 to 8.1 %"."""
+    run = Run.from_folder(_folders(store_path)[0])
+    runs = [
+        _curved(_pretend(run, loss="ce+curvature", lr=0.01, loss_settings={"tau": tau}), trace)
+        for tau, trace in ((0.0, 8.0), (0.1, 4.0))
+    ]
+    text = EXPERIMENTS["geo/fig4"].analyse(Material("stored", tuple(runs))).conclusion
+    assert "least 4 at τ = 0.1; ECE " in text
+    assert text.endswith(" % without it, and no lower with it.")
+
+
+def test_a_landscape_of_some_networks_says_of_how_many(store_path):
+    run = Run.from_folder(_folders(store_path)[0])
+    two = trained_networks([run, run])
+    found = landscapes(two, 1)
+    assert found.conclusion == " Shown are the first 1 of 2 networks."
+    assert len(found.panels) == 1
+    assert landscapes(two[:1], 1).conclusion == ""
+
+
 def test_shortened_runs_are_only_compared_with_each_other(store_path):
     run = Run.from_folder(_folders(store_path)[0])
 
@@ -560,6 +582,10 @@ def test_command_line(store_path, tmp_path):
     assert done["ie/table7"] == "not run"
     many = cli.invoke(app, ["reproduce", "cpe/min*", "ie/fig7", "--json", *out])
     assert [r["name"] for r in json.loads(many.stdout)] == ["cpe/minimizers", "ie/fig7"]
+    mistyped = ["--report", str(tmp_path / "S.md"), "--out", str(tmp_path / "reslts")]
+    with pytest.raises(InputError, match=r"expected a result store at --out .*reslts, got none"):
+        cli.invoke(app, ["reproduce", *mistyped], catch_exceptions=False)
+    assert not (tmp_path / "S.md").exists()
     wrong = cli.invoke(app, ["reproduce", "ie/tabel1", *out])
     assert wrong.exit_code != 0
     lite = ["--scale", "lite", "--json", *out]

@@ -80,6 +80,9 @@ def reproduce(
         return
     out = out or RESULTS
     store = Store(out)
+    stored = any((out / part).is_dir() for part in ("trained", "findings"))
+    if report is not None and not (names or add or stored):
+        raise InputError(f"expected a result store at --out {out}, got none; check its name")
     for folder in add or []:
         typer.echo(f"kept: {store.add(Run.from_folder(folder))}", err=json_output)
     records = []

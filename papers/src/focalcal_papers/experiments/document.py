@@ -27,28 +27,6 @@ IE_TABLES = ("1", "2", "3", "7", "8", "9", "10", "11", "12", "13")
 DRAWN = ("fts/open2", "fts/shift", "fts/every")
 """Shown as a picture too, like the figures."""
 VERDICTS = ("agrees", "differs", "similar", "unlike", "measured", "not run")
-HEAD = """# Reproduction
-
-Generated from the result store by `focalcal reproduce --report`; do not edit. Every number rests
-on runs that were really made; a network is named with its data set, loss, epochs and seeds. Values
-are mean ± standard deviation where two or more seeds were trained.
-"""
-READING = f"""## How to read the pages
-
-*agrees*: for theory, within the printed precision of the paper's (or, where the paper is wrong, of
-the independently checked) value; for trained networks, the printed value, give or take
-{100 * MARGIN:.0f} % of itself, meets our interval, and a T is within .15 or twice the spread
-of the seeds. *differs*: not so. *similar* and *unlike*: the same rule where the paper's setting,
-named beside its value, is not ours. *measured*: the paper prints no number to compare with. *not
-run*: with the reason.
-
-Intervals in brackets are 95 % bootstrap intervals over the test samples. With several seeds the
-interval is the mean ± 1.96 standard deviations of one run, from the spread of the seeds and the
-sampling error. A 95 % interval of one more run by Student's t is 1.5 times as wide with five seeds
-and eight times with two; values far from the printed ones would then agree, so the narrower one is
-used. Whether two losses differ is judged with Student's t. T is chosen on the calibration set.
-Results on made-up stand-in data (`--scale smoke`) are not reported.
-"""
 
 
 @dataclass(frozen=True)
@@ -86,8 +64,11 @@ def reproduction_document(
     if questions.is_file():
         pages["open-questions.md"] = questions.read_text("utf-8")
     count, cells = _cells(stored)
-    first = [HEAD, count, "", *_claims(found, stored, figures), "", *cells, "", *overview(stored)]
-    first += ["", *_names(results, pages), "", READING.rstrip()]
+    head, reading = (
+        (Path(__file__).parent / f"{name}.md").read_text("utf-8") for name in ("head", "reading")
+    )
+    first = [head, count, "", *_claims(found, stored, figures), "", *cells, "", *overview(stored)]
+    first += ["", *_names(results, pages), "", reading.format(margin=100 * MARGIN).rstrip()]
     return Document("\n".join(first) + "\n", pages, found)
 
 

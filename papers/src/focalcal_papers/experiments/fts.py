@@ -243,12 +243,15 @@ QUANTITIES = (
 )
 
 
-def landscapes(nets: Sequence[Network]) -> Analysis:
-    """How well the best T for each γ ≤ 1 lies on the line through γ = −.25 and 1; Figure 8."""
+def landscapes(nets: Sequence[Network], most: int) -> Analysis:
+    """How well the best T for each γ ≤ 1 lies on the line through γ = −.25 and 1; Figure 8.
+
+    most: only of that many networks, the first.
+    """
     from focalcal.report.landscape import landscape
 
     findings, panels, shown = [], [], []
-    for net in nets:
+    for net in nets[:most]:
         logits, labels = net.calibration.as_logits(), net.calibration.labels
         found = landscape(logits, labels)
         best = found.temperatures[found.errors.argmin(axis=1)]
@@ -267,7 +270,8 @@ def landscapes(nets: Sequence[Network]) -> Analysis:
         drawn = (found.gammas, found.temperatures, found.errors, points)
         panels += figures.figure8(*drawn, (found.offset, found.slope), title=net.name)
     table = Table("calibration set", ("network", *QUANTITIES), tuple(shown))
-    return Analysis(tuple(findings), "", tuple(panels), (table,) if shown else ())
+    note = f" Shown are the first {most} of {len(nets)} networks." if len(nets) > most else ""
+    return Analysis(tuple(findings), note, tuple(panels), (table,) if shown else ())
 
 
 @EXPERIMENTS.declare(
@@ -283,4 +287,5 @@ def _figure8(material: Material) -> Analysis:
         "Low calibration errors form a valley along a nearly straight line in (γ, T): the larger "
         "γ_ev, the larger the T that goes with it. Why: see fts/open2."
     )
-    return replace(landscapes(all_networks(material)[:8]), conclusion=text)
+    found = landscapes(all_networks(material), 8)
+    return replace(found, conclusion=text + found.conclusion)

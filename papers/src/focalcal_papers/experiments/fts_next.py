@@ -75,7 +75,7 @@ def _architectures(material: Material) -> Analysis:
     "fts/ablation", "The whole (γ, T) landscape", "asked for in the summary", **ON_NETWORKS
 )
 def _ablation(material: Material) -> Analysis:
-    found = landscapes(all_networks(material)[:10])
+    found = landscapes(all_networks(material), 10)
     ends = {
         k: [f.ours for f in found.findings if f.what.startswith(f"equal-mass ECE % of the {k}")]
         for k in ("grid", "line")
@@ -85,7 +85,7 @@ def _ablation(material: Material) -> Analysis:
         "The valley of low error runs along the line, so its search, a third of the grid's points "
         f"or fewer, loses at most {loss:.2f} points of equal-mass ECE on the calibration set."
     )
-    return replace(found, conclusion=text)
+    return replace(found, conclusion=text + found.conclusion)
 
 
 SEVERITIES = (1, 3, 5)

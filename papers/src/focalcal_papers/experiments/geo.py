@@ -240,11 +240,13 @@ def _fig4(material: Material) -> Analysis:
         plain = next((p for p in found if p.x == 0), found[0])
         best = min(found, key=lambda p: p.ece)
         least = min(found, key=lambda p: p.trace)
+        lowest = "and no lower with it"
+        if best is not plain:
+            lowest = f"least {100 * best.ece:.1f} % at τ = {best.x:g}, where the error goes from "
+            lowest += f"{errors[plain.x]:.1f} to {errors[best.x]:.1f} %"
         parts.append(
             f"{rate}: trace {plain.trace:.3g} without it, least {least.trace:.3g} at τ = "
-            f"{least.x:g}; ECE {100 * plain.ece:.1f} % without it, least {100 * best.ece:.1f} % at "
-            f"τ = {best.x:g}, where the error goes from {errors[plain.x]:.1f} "
-            f"to {errors[best.x]:.1f} %"
+            f"{least.x:g}; ECE {100 * plain.ece:.1f} % without it, {lowest}"
         )
     epochs = ", ".join(sorted({str(r.settings["epochs"]) for r in material.runs}))
     text = f"The explicit penalty, {epochs} epochs, one seed; rates and τ are our choice. "

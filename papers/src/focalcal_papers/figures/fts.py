@@ -64,10 +64,10 @@ def figure2(gammas: Sequence[float] = (0.5, 3)) -> list[Panel]:
     return panels
 
 
-def figure3(gammas: Sequence[float] = (1, 4), reach: float = 6.0) -> list[Panel]:
+def figure3(gammas: Sequence[float] = (1, 4)) -> list[Panel]:
     """Prop. 3: Ψ^γ between the two temperatures, and the tightest ones, for two classes."""
     panels: list[Panel] = []
-    s = np.linspace(0, reach, 200)
+    s = np.linspace(0, 6, 200)
     for gamma in gammas:
         wide, tight = maps.temperature_bounds(gamma), maps.tightest_temperature_bounds(gamma)
         shown = [Curve("Ψ", s, expit(maps.binary_focal_map(s, gamma)))]
@@ -132,15 +132,14 @@ def figure8(
     temperatures: Any,
     errors: Any,
     points: dict[str, tuple[float, float]],
-    line: tuple[float, float] | None = None,
+    line: tuple[float, float],
     title: str = "",
 ) -> list[Panel]:
     """Equal-mass ECE (len(gammas), len(temperatures)) over γ_ev and T, and the line T = a + bγ."""
     gammas, temperatures = np.asarray(gammas), np.asarray(temperatures)
     best = temperatures[np.asarray(errors).argmin(axis=1)]
     lines = [Curve("best T for each γ", gammas, best, style=":")]
-    if line is not None:
-        lines.append(Curve("line", gammas, line[0] + line[1] * gammas, style="--"))
+    lines.append(Curve("line", gammas, line[0] + line[1] * gammas, style="--"))
     values = 100 * np.asarray(errors).T
     axes = ("γ", "T", gammas, temperatures)
     return [HeatMap(title, *axes, values, "equal-mass ECE, %", points, tuple(lines))]

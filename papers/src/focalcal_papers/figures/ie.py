@@ -16,7 +16,7 @@ from focalcal.bins import Bins
 from focalcal.maps import gamma_for_probability, gradient_factor, inverse_focal_map
 from focalcal_papers.figures.fts import two_classes
 from focalcal_papers.figures.panels import Bars, Curve, Curves, Panel, by_gamma
-from focalcal_papers.theory import TwoParameterProblem, two_parameter_problem
+from focalcal_papers.theory import two_parameter_problem
 
 Rows = Sequence[Mapping[str, Any]]
 LABELS = {
@@ -79,32 +79,27 @@ def figure4a(gammas: Sequence[float] = (0, 1, 2, 3, 5)) -> list[Curves]:
     ]
 
 
-def figure4(norms: Mapping[int, Mapping[str, np.ndarray]], bins: int = 30) -> list[Panel]:
+def figure4(norms: Mapping[int, Mapping[str, np.ndarray]]) -> list[Panel]:
     """(b–d) Histograms of last-layer gradient norms of the training samples, by epoch and loss."""
     panels: list[Panel] = []
     for epoch, by_loss in norms.items():
         top = max(float(np.max(values)) for values in by_loss.values()) or 1.0
-        edges = np.linspace(0, top, bins + 1)
+        edges = np.linspace(0, top, 31)
         # Norms are not confidences: np.histogram counts them, not the binning of the metrics.
         shares = {k: np.histogram(v, edges)[0] / len(v) for k, v in by_loss.items()}
         panels.append(Bars(f"epoch {epoch}", "gradient norm", edges, shares, yscale="log"))
     return panels
 
 
-def figure6(
-    problem: TwoParameterProblem | None = None,
-    gammas: Sequence[float] = (0, 1),
-    steps: int = 300,
-    rate: float = 0.5,
-) -> list[Curves]:
+def figure6() -> list[Curves]:
     """App. G: weight norm, mean |logit| and confidence when wrong of a two-weight model, by step.
 
     Gradient descent on the exact mean loss; the gradient in the score is −g(p,γ)·(1−p)·sign.
     """
-    problem = problem or two_parameter_problem()
+    problem, steps, rate = two_parameter_problem(), 300, 0.5
     sign = np.where(problem.labels == 1, 1.0, -1.0)
     shown: dict[str, list[Curve]] = {"norm": [], "logit": [], "wrong": []}
-    for gamma in gammas:
+    for gamma in (0, 1):
         w = np.zeros(2)
         values = []
         for _ in range(steps):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
-import numbers
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -70,7 +69,7 @@ class Loss(nn.Module):
                 f"it takes {', '.join(known)}"
             )
         self.register_buffer("weight", None if weight is None else torch.as_tensor(weight))
-        if not isinstance(ignore_index, numbers.Integral):
+        if not hasattr(ignore_index, "__index__"):
             raise InputError(f"expected ignore_index as a whole number, got {ignore_index!r}")
         self.ignore_index = ignore_index
         self.label_smoothing = check_smoothing(label_smoothing, self._name_if_integer_only)

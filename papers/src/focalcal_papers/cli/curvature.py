@@ -95,7 +95,8 @@ def _measured(network: nn.Module, loss: Any, batches: list, **options: Any) -> C
 
     with terminal.progress("curvature") as progress:
         operator = HessianOperator(network, loss, batches)
-        if isinstance(loss, str) and operator.loss.state_dict():
+        resolved: Any = operator.loss
+        if isinstance(loss, str) and resolved.state_dict():
             raise InputError(
                 f"expected a loss with a fixed γ, or that of the run, got {loss!r}, whose γ is "
                 "learnt or scheduled; give the folder of a run trained with it"

@@ -55,6 +55,27 @@ def test_product_equals_finite_differences_of_the_gradient(problem):
     torch.testing.assert_close(operator @ v, difference, rtol=1e-6, atol=1e-7)
 
 
+def test_transformers(mlp):
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(4, 2, 8, batch_first=True)
+    model = nn.Sequential(layer, nn.Flatten(), nn.Linear(12, 3)).double()
+    operator = HessianOperator(model, "ce", [(torch.randn(5, 3, 4).double(), mlp.y[:5])])
+    v = torch.randn(operator.shape[0], dtype=torch.float64)
+
+    def gradient_at(step):
+        with torch.no_grad():
+            for p, s in zip(operator.parameters.values(), operator.blocks.values()):
+                p += step * v[s].view_as(p)
+        return operator.gradient()
+
+    step = 1e-5
+    difference = gradient_at(step) - gradient_at(-2 * step)
+    gradient_at(step)
+    torch.testing.assert_close(operator @ v, difference / (2 * step), rtol=1e-5, atol=1e-6)
+    gauss_newton = GGNOperator(model, "ce", operator.batches) @ v
+    assert v @ gauss_newton > 0
+
+
 def test_weights_equal_repetition(mlp):
     weight = torch.tensor([0, 1, 2, 3] * 6, dtype=torch.float64)
     weighted = HessianOperator(mlp.model, per_sample, in_batches(mlp, weight=weight))

@@ -5,6 +5,7 @@ import itertools
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 from focalcal.curvature import curvature_penalty
 from focalcal.errors import InputError
@@ -101,5 +102,11 @@ def test_refuses_what_it_cannot_differentiate():
         curvature_penalty((theta**2).sum().detach(), [theta])
     with pytest.raises(InputError, match="at least one parameter"):
         curvature_penalty((theta**2).sum(), [theta.detach()])
+    other = torch.ones(2, requires_grad=True)
+    with pytest.raises(InputError, match=r"uses none of them; .* not of a copy"):
+        curvature_penalty((theta**2).sum(), [other])
+    attention = F.scaled_dot_product_attention(*[theta.view(1, 1, 2, 1)] * 3)
+    with pytest.raises(InputError, match=r"is not implemented; .*SDPBackend\.MATH"):
+        curvature_penalty(attention.square().sum(), [theta])
     with pytest.raises(InputError, match="whole number"):
         curvature_penalty((theta**2).sum(), [theta], probes=0)

@@ -56,6 +56,34 @@ def test_convolution_of_constant_inputs():
         torch.testing.assert_close(a, e)
 
 
+def test_attention_is_that_of_plain_products():
+    q, k, v = (leaf(2, 3, 4, seed=s) for s in range(3))
+    us = [leaf(2, 3, 4, seed=s).detach() for s in range(3, 6)]
+    plain = ((q @ k.mT) / 4**0.5).softmax(-1) @ v
+    with cheap_second_order():
+        fused = F.scaled_dot_product_attention(q, k, v)
+    products = []
+    for out in (fused, plain):
+        gradients = torch.autograd.grad(out.sin().sum(), (q, k, v), create_graph=True)
+        products.append(torch.autograd.grad(gradients, (q, k, v), us))
+    torch.testing.assert_close(*products)
+
+
+@pytest.mark.parametrize("dim", [0, 1, None])
+def test_weight_normalisation(dim):
+    layer = nn.utils.parametrizations.weight_norm(nn.Linear(4, 3, bias=False).double(), dim=dim)
+    x, parameters = leaf(5, 4).detach(), tuple(layer.parameters())
+
+    def normalised(*values):
+        return torch.func.functional_call(layer, dict(zip(names, values)), (x,)).sin()
+
+    names = [name for name, _ in layer.named_parameters()]
+    expected = normalised(*parameters)
+    with cheap_second_order():
+        torch.testing.assert_close(normalised(*parameters), expected)
+        assert torch.autograd.gradgradcheck(normalised, parameters)
+
+
 @pytest.mark.parametrize("shape", [(5, 3), (2, 3, 4, 4)])
 def test_batch_norm(shape):
     x, w, b = leaf(*shape), leaf(3, seed=2), leaf(3, seed=3)

@@ -1,36 +1,51 @@
-"""Convolution and eval-mode batch normalisation whose *second* derivative is cheap.
+"""Operations whose *second* derivative is cheap, or right, where torch's is not.
 
 torch differentiates a convolution's backward with convolutions whose kernels are as large as the
 images, and batch normalisation's with a dozen element-wise kernels; together they make a Hessian
 product cost about six gradients. Here the second derivative of a convolution consists of ordinary
-convolutions, and batch normalisation is the affine map that it is in eval mode.
-`cheap_second_order()` replaces the two functions while a graph is recorded; no module is changed.
+convolutions, and batch normalisation is the affine map that it is in eval mode. torch's fused
+attention has no second derivative, and that of its weight normalisation is wrong (torch 2.13 treats
+the norms as constants): both are taken from plain operations.
+`cheap_second_order()` replaces the functions while a graph is recorded; no module is changed.
 A third derivative through a convolution is refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
 
 _DIMENSIONS: dict[Callable, int] = {torch.conv1d: 1, torch.conv2d: 2, torch.conv3d: 3}
 
 
-class cheap_second_order(TorchFunctionMode):
-    """Inside, convolutions and eval-mode batch norms record a twice-differentiable fast path."""
+@contextlib.contextmanager
+def cheap_second_order() -> Iterator[None]:
+    """Inside, the operations above record a graph that is right and fast to differentiate twice."""
+    with sdpa_kernel(SDPBackend.MATH), _Replaced():
+        yield
 
+
+class _Replaced(TorchFunctionMode):
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         if func in _DIMENSIONS:
             return _convolution(func, *args, **kwargs)
         if func is F.batch_norm:
             return _batch_norm(*args, **kwargs)
+        if func is torch._weight_norm:
+            return _weight_norm(*args, **kwargs)
         return func(*args, **kwargs)
+
+
+def _weight_norm(v: Tensor, g: Tensor, dim: int = 0) -> Tensor:
+    return v * (g / torch.norm_except_dim(v, 2, dim))
 
 
 def _batch_norm(

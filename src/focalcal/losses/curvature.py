@@ -139,13 +139,26 @@ def hessian_products(
     All probes share one recorded gradient; a loss without curvature yields nothing.
     """
     gradients = torch.autograd.grad(value, thetas, create_graph=True, allow_unused=True)
+    if create_graph and all(g is None for g in gradients):  # to be trained, not only measured
+        raise InputError(
+            "expected a loss that depends on the parameters, got one that uses none of them; pass "
+            "those of the model that computed the logits, not of a copy"
+        )
     # A gradient without a graph is constant in θ and has no second derivative.
     curved = [i for i, g in enumerate(gradients) if g is not None and g.requires_grad]
     outputs = [gradients[i] for i in curved]
     for probe in probes if curved else ():
         vectors = [probe[i] for i in curved]
         graphs = {"retain_graph": True, "create_graph": create_graph}
-        yield torch.autograd.grad(outputs, thetas, vectors, **graphs, allow_unused=True)
+        try:
+            yield torch.autograd.grad(outputs, thetas, vectors, **graphs, allow_unused=True)
+        except RuntimeError as error:
+            if "is not implemented" not in str(error):
+                raise
+            raise InputError(
+                f"expected a loss that can be differentiated twice, but {error}; run a model with "
+                "attention inside torch.nn.attention.sdpa_kernel(SDPBackend.MATH)"
+            ) from error
 
 
 def rademacher(like: Tensor, generator: torch.Generator | None = None) -> Tensor:

@@ -5,6 +5,9 @@ Every message says what was expected, what came, and what to do about it.
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+
 
 class FocalcalError(Exception):
     """Base of every error this package raises on purpose."""
@@ -32,6 +35,15 @@ class MissingExtraError(FocalcalError, ImportError):
 
     def __reduce__(self) -> tuple[type, tuple[str, str, str, str]]:
         return type(self), self._given  # it crosses processes: a cluster's worker may lack a part
+
+
+@contextlib.contextmanager
+def needing(package: str, extra: str, purpose: str) -> Iterator[None]:
+    """Imports of an optional dependency; MissingExtraError where it is not installed."""
+    try:
+        yield
+    except ImportError as error:
+        raise MissingExtraError(package, extra, purpose) from error
 
 
 class EngineError(FocalcalError, RuntimeError):

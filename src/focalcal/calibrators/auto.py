@@ -193,8 +193,8 @@ class AutoCalibrator(Calibrator):
         chosen = np.flatnonzero(shares)
         self.weights_ = shares[chosen]
         self.parts_ = {names[i]: make(names[i]) for i in chosen}
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FitWarning)  # repeated by `fit`, under this name
+        # Repeated by `fit`, under this name.
+        with warnings.catch_warnings(action="ignore", category=FitWarning):
             for part in self.parts_.values():
                 part.fit(data.logits, data.labels, data.weights)
         found = {name: part.diagnostics_ for name, part in self.parts_.items()}
@@ -253,8 +253,7 @@ def held_out(calibrators: list[Calibrator], data: FitData, folds: int) -> HeldOu
             own, left = out, data.weights
         log_p = []
         for calibrator in calibrators:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", FitWarning)
+            with warnings.catch_warnings(action="ignore", category=FitWarning):
                 calibrator.fit(data.logits[own], data.labels[own], left[own])
             log_p.append(calibrator.predict_log_proba(data.logits[out]))
         found.append((data.labels[out], (data.weights * share)[out], *log_p))

@@ -138,8 +138,8 @@ class PriorCorrection(Calibrator):
     def _fit(self, data: FitData) -> dict[str, Any]:
         from focalcal.calibrators import make
 
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FitWarning)  # repeated below, under this name
+        # Repeated below, under this name.
+        with warnings.catch_warnings(action="ignore", category=FitWarning):
             inner = make(self.calibrator).fit(data.logits, data.labels, data.weights)
         _, labels, weights = data.numpy()
         self._correct(inner, np.bincount(labels, weights, minlength=data.n_classes))

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from focalcal._arrays import log_softmax
 from focalcal.calibrators.base import Calibrator
-from focalcal.errors import FileFormatError, FocalcalError, InputError, MissingExtraError
+from focalcal.errors import FileFormatError, FocalcalError, InputError, needing
 from focalcal.files import atomic_path
 
 if TYPE_CHECKING:
@@ -218,10 +218,8 @@ def _converted(network: ModelProto, opset: int) -> ModelProto:
 
 
 def _import_onnx() -> Any:
-    try:
+    with needing("onnx", "onnx", "writing an ONNX file"):
         import onnx
         import onnx.compose
         import onnx.version_converter
-    except ImportError as error:
-        raise MissingExtraError("onnx", "onnx", "writing an ONNX file") from error
     return onnx

@@ -15,13 +15,11 @@ from sklearn.utils.validation import check_is_fitted
 from focalcal._arrays import as_float, full_precision
 from focalcal.calibrators.base import Calibrator
 from focalcal.calibrators.to_onnx import OPSET, attach_to_onnx
-from focalcal.errors import InputError, MissingExtraError
+from focalcal.errors import InputError, needing
 
-try:
+with needing("torch", "torch", "a calibrator as a torch module"):
     import torch
     from torch import Tensor, nn
-except ImportError as error:
-    raise MissingExtraError("torch", "torch", "a calibrator as a torch module") from error
 
 
 class CalibratorModule(nn.Module):
@@ -194,6 +192,5 @@ def _export_network(model: nn.Module, inputs: tuple[Any, ...], path: str, option
             "output_names": ["logits"],
             "dynamic_axes": {name: {0: "N"} for name in [*names, "logits"]},
         }
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
+    with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
         torch.onnx.export(model, inputs, path, **{**settings, **options})

@@ -46,8 +46,7 @@ def quietly(quiet: bool) -> Iterator[None]:
             sys.stderr.write(f"focalcal: warning: {message}\n")
 
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("always", InputWarning)
+        with warnings.catch_warnings(action="always", category=InputWarning):
             warnings.showwarning = show
             yield
     finally:

@@ -4,12 +4,10 @@ Operators (`HessianOperator`, `GGNOperator`, `FisherOperator`) provide only `@`;
 never see a network and work on any symmetric matrix that has `shape` and `@`.
 """
 
-try:
-    import torch  # noqa: F401
-except ImportError as error:
-    from focalcal.errors import MissingExtraError
+from focalcal.errors import needing
 
-    raise MissingExtraError("torch", "torch", "focalcal.curvature") from error
+with needing("torch", "torch", "focalcal.curvature"):
+    import torch  # noqa: F401
 
 from focalcal.curvature.lanczos import (
     DiagonalBlock,

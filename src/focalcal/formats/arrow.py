@@ -8,19 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from focalcal.errors import FileFormatError, MissingExtraError
+from focalcal.errors import FileFormatError, needing
 from focalcal.formats.roles import distinct
 from focalcal.formats.text import METADATA, Table, objects, parse_metadata, parse_object
 
 
 def pyarrow_module() -> Any:
     """pyarrow with its parquet part; MissingExtraError where it is not installed."""
-    try:
+    with needing("pyarrow", "parquet", "reading and writing parquet"):
         import pyarrow
         import pyarrow.compute
         import pyarrow.parquet
-    except ImportError as error:
-        raise MissingExtraError("pyarrow", "parquet", "reading and writing parquet") from error
     return pyarrow
 
 

@@ -12,7 +12,7 @@ from typing import IO, Any
 import numpy as np
 
 from focalcal._arrays import is_torch, to_numpy
-from focalcal.errors import FileFormatError, MissingExtraError
+from focalcal.errors import FileFormatError, needing
 from focalcal.formats.roles import LABELS, LOGITS, PROBS
 from focalcal.formats.text import METADATA, Table, parse_metadata
 
@@ -110,10 +110,8 @@ def _without_objects(values: np.ndarray) -> np.ndarray:
 
 def read_pt(path: Path) -> tuple[Table, dict[str, Any]]:
     """A dict of tensors, arrays and lists that `torch.save` wrote, or one tensor."""
-    try:
+    with needing("torch", "torch", "reading .pt files"):
         import torch
-    except ImportError as error:
-        raise MissingExtraError("torch", "torch", "reading .pt files") from error
     import pickle
 
     try:

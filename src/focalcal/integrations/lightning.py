@@ -11,20 +11,18 @@ from sklearn.base import clone
 from torch import Tensor
 
 from focalcal.calibrators import Calibrator, make
-from focalcal.errors import InputError, MissingExtraError
+from focalcal.errors import InputError, needing
 from focalcal.integrations.segmentation import IGNORE_INDEX, pixels
 from focalcal.integrations.tracking import METRICS, reliability_figure
 from focalcal.losses.distributed import gather_rows
 from focalcal.metrics import CalibrationStats
 from focalcal.metrics.streaming import check_streamed
 
-try:
-    from pytorch_lightning import Callback
-except ImportError:
+with needing("pytorch-lightning", "integrations", "the callback"):
     try:
+        from pytorch_lightning import Callback
+    except ImportError:
         from lightning.pytorch import Callback
-    except ImportError as error:
-        raise MissingExtraError("pytorch-lightning", "integrations", "the callback") from error
 
 FILE = "calibrator.json"
 

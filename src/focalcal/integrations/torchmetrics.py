@@ -13,15 +13,13 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from focalcal.errors import InputError, MissingExtraError
+from focalcal.errors import InputError, needing
 from focalcal.integrations.segmentation import IGNORE_INDEX, pixels
 from focalcal.metrics import METRICS, CalibrationStats, StreamedEvaluation
 from focalcal.metrics.streaming import check_streamed
 
-try:
+with needing("torchmetrics", "integrations", "a torchmetrics metric"):
     from torchmetrics import Metric
-except ImportError as error:
-    raise MissingExtraError("torchmetrics", "integrations", "a torchmetrics metric") from error
 
 
 class CalibrationMetric(Metric):

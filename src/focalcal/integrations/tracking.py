@@ -8,7 +8,7 @@ from typing import Any
 from xml.sax.saxutils import escape
 
 from focalcal.bins import Bins
-from focalcal.errors import InputError, MissingExtraError
+from focalcal.errors import InputError, needing
 from focalcal.metrics import Evaluation, StreamedEvaluation
 from focalcal.metrics.declare import decimal
 
@@ -59,10 +59,8 @@ def log_evaluation(
 
 def reliability_figure(bins: Bins) -> Any:
     """A reliability diagram as a matplotlib `Figure`, for any logger that takes one."""
-    try:
+    with needing("matplotlib", "figures", "a reliability diagram"):
         from matplotlib.figure import Figure
-    except ModuleNotFoundError as error:
-        raise MissingExtraError("matplotlib", "figures", "a reliability diagram") from error
     from focalcal.figures import plot_reliability, reliability_panel
 
     figure = Figure(figsize=(4.2, 3.4), layout="constrained")

@@ -1,11 +1,9 @@
 """Training losses: drop-in replacements for `torch.nn.CrossEntropyLoss`."""
 
-try:
-    import torch  # noqa: F401
-except ImportError as error:
-    from focalcal.errors import MissingExtraError
+from focalcal.errors import needing
 
-    raise MissingExtraError("torch", "torch", "focalcal.losses") from error
+with needing("torch", "torch", "focalcal.losses"):
+    import torch  # noqa: F401
 
 from focalcal.losses._base import Loss
 from focalcal.losses.adafocal import AdaFocalLoss

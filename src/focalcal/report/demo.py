@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from focalcal.errors import MissingExtraError
+from focalcal.errors import needing
 from focalcal.examples import FOLDER
 from focalcal.predictions import Predictions
 from focalcal.provenance import provenance
@@ -35,10 +35,8 @@ def trained_models(
 
     Ten overlapping Gaussian classes; the predictions are left in `folder`.
     """
-    try:
+    with needing("torch", "torch", "training a demo"):
         import torch
-    except ModuleNotFoundError as error:
-        raise MissingExtraError("torch", "torch", "training a demo") from error
 
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # layers this small lose more to waiting than they gain

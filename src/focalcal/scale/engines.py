@@ -15,7 +15,7 @@ from itertools import islice
 from typing import Any, TypeVar
 
 from focalcal._blocks import available_cores, one_thread
-from focalcal.errors import EngineError, FocalcalError, InputError, MissingExtraError
+from focalcal.errors import EngineError, FocalcalError, InputError, needing
 
 P = TypeVar("P")
 T = TypeVar("T")
@@ -90,10 +90,8 @@ class DaskEngine(Engine):
     """
 
     def __init__(self, scheduler: str | None = None, workers: int | None = None) -> None:
-        try:
+        with needing("dask.distributed", "dask", "the dask engine"):
             import distributed
-        except ImportError as error:
-            raise MissingExtraError("dask.distributed", "dask", "the dask engine") from error
         self._distributed = distributed
         self._cluster = None
         try:

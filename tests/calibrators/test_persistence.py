@@ -12,6 +12,7 @@ from focalcal.calibrators import (
     TemperatureScaling,
     VennAbers,
     load,
+    make,
     persistence,
 )
 from focalcal.errors import FileFormatError, InputError, InputWarning
@@ -147,6 +148,16 @@ def test_columns_are_saved_without_their_padding(tmp_path, calibrated_data):
     # As written before: every column with its padding.
     rewrite(path, lambda d: d["state"].update(edges_=fitted.edges_.tolist()))
     np.testing.assert_array_equal(load(path).edges_, fitted.edges_)
+
+
+@pytest.mark.filterwarnings("ignore::focalcal.errors.FitWarning")
+@pytest.mark.parametrize("method", ["histogram", "bbq", "isotonic", "venn-abers", "spline"])
+def test_columns_without_edges_are_saved(tmp_path, method):
+    z, y = np.ones((60, 3)), np.arange(60) % 3
+    fitted = make(method).fit(z, y)
+    fitted.save(tmp_path / "cal.json")
+    again = load(tmp_path / "cal.json").predict_proba(z)
+    np.testing.assert_array_equal(again, fitted.predict_proba(z))
 
 
 def test_columns_too_long_or_too_many_are_refused(tmp_path, calibrated_data, monkeypatch):

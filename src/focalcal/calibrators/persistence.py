@@ -177,7 +177,7 @@ def _is_padded(calibrator: Calibrator, name: str) -> bool:
 
 def _trimmed(columns: np.ndarray) -> list[np.ndarray]:
     """Columns, all but the first without the repetitions of their last entry."""
-    same = [(c == c[-1:]).reshape(len(c), -1).all(axis=1) for c in columns[1:]]
+    same = [(c == c[-1:]).all(axis=tuple(range(1, c.ndim))) for c in columns[1:]]
     lengths = [len(s) - np.argmin(s[::-1]) + 1 if not s.all() else 1 for s in same]
     return [columns[0], *(c[:n] for c, n in zip(columns[1:], lengths))]
 

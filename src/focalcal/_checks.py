@@ -139,8 +139,8 @@ def check_classes(y_true: Any, y_prob: Any) -> tuple[np.ndarray | None, np.ndarr
     return to_numpy(check_labels(y_true, *probs.shape)), probs
 
 
-def check_weights(sample_weight: Any, n: int) -> Array:
-    """Finite weights (N,) ≥ 0 with a positive sum."""
+def check_weights(sample_weight: Any, n: int, most: float = float("inf")) -> Array:
+    """Finite weights (N,) ≥ 0 with a positive sum, scaled down to `most` if that is larger."""
     weight = _check_all_finite(_check_numbers(sample_weight, "sample_weight"), "sample_weight")
     if weight.ndim != 1 or weight.shape[0] != n:
         raise InputError(f"expected sample_weight of shape ({n},), got {tuple(weight.shape)}")
@@ -148,9 +148,10 @@ def check_weights(sample_weight: Any, n: int) -> Array:
     if bool(xp.min(weight) < 0):
         row = int(xp.argmin(weight))
         raise InputError(f"expected sample_weight >= 0, got {float(weight[row])} at row {row}")
-    if not float(xp.sum(weight)) > 0:
+    total = float(xp.sum(weight, dtype=xp.float64))
+    if not total > 0:
         raise InputError("expected sample_weight with a positive sum, got all zeros")
-    return weight
+    return weight if total <= most else weight * (most / total)
 
 
 def _check_matrix(x: Any, name: str) -> Array:

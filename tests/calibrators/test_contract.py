@@ -237,6 +237,20 @@ def test_weights_equal_repetition(cases, name):
 
 
 @every_method
+@pytest.mark.parametrize(("first", "others"), [(1e9, 1.0), (1e15, 1.0), (1e300, 1e300)])
+def test_huge_weights_are_fitted_and_saved(cases, name, first, others, tmp_path):
+    """Shares of ones rounded to 1, and matrices were singular: NaN, or an error of NumPy's."""
+    z, y = cases["multiclass"]
+    z, y = z[:60], y[:60]
+    calibrator = make(name).fit(z, y, np.where(np.arange(60) == 7, first, others))
+    assert np.isfinite([calibrator.diagnostics_.before, calibrator.diagnostics_.after]).all()
+    log_p = calibrator.predict_log_proba(z)
+    assert np.isfinite(log_p).all()
+    calibrator.save(tmp_path / "c.json")
+    np.testing.assert_array_equal(load(tmp_path / "c.json").predict_log_proba(z), log_p)
+
+
+@every_method
 def test_a_sample_of_weight_zero_does_not_count(name, tmp_path):
     """Its label has a probability of zero: the loss before was NaN, and the fit was not saved."""
     rng = np.random.default_rng(0)

@@ -22,6 +22,8 @@ from focalcal.errors import InputError
 T = TypeVar("T")
 
 MODES = ("ovr", "top-label")
+BELOW_ONE = float(np.nextafter(1.0, 0.0))
+"""Stands in for shares of ones that round to 1, whose log-odds would be infinite."""
 KEEP_ARGMAX = 1e-5
 """Log-odds by which the top class stays ahead in top-label mode; float32 rounds about 1e-6."""
 
@@ -46,7 +48,7 @@ class Column:
 
     @property
     def ceiling(self) -> float:
-        return 1 - (1 - self.prior) / (self.weights.sum() + 1)
+        return min(1 - (1 - self.prior) / (self.weights.sum() + 1), BELOW_ONE)
 
     @property
     def balanced(self) -> np.ndarray:

@@ -192,7 +192,7 @@ class _StructuredScaling(AffineScaling):
         self.temperature_ = plain.temperature
         logits, labels, weights = data.numpy()
         # Weights count samples: doubling them all halves the shrinkage.
-        n = float(data.n if data.weights is None else data.weights.sum())
+        n = max(1e-9, float(data.n if data.weights is None else data.weights.sum()))
         nll = None
         if isinstance(data, SampledData):
             n = data.size

@@ -218,7 +218,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):
             self.class_names_ = names
         labels = _on_device_of(check_labels(y, n, k, name="y"), logits)
         if sample_weight is not None:
-            sample_weight = _on_device_of(check_weights(sample_weight, n), logits)
+            sample_weight = _on_device_of(check_weights(sample_weight, n, 1e12), logits)
             if not bool((used := sample_weight > 0).all()):
                 logits, labels, sample_weight = logits[used], labels[used], sample_weight[used]
         self.n_classes_ = k

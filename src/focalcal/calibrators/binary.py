@@ -245,7 +245,7 @@ def fit_logistic(
     scale = np.sqrt(np.average(features**2, axis=0, weights=weights))
     # Coefficients of features far below one would overflow in a prediction.
     scale = np.maximum(np.where(scale == 0, 1.0, scale), _SMALLEST)
-    ridge = shrinkage + 1e-6 * scale**2
+    ridge = shrinkage + max(1e-6, 1e-13 * weights.sum()) * scale**2
     lower = np.where(nonnegative, 0.0, -np.inf)
 
     def objective(theta: np.ndarray) -> float:

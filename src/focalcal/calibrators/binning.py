@@ -15,7 +15,7 @@ from sklearn.isotonic import IsotonicRegression
 
 from focalcal._arrays import Array, namespace
 from focalcal.bins import bin_samples, check_bins, equal_width_edges, quantile_positions
-from focalcal.calibrators._columns import Column, ColumnCalibrator, each, pack, piecewise
+from focalcal.calibrators._columns import BELOW_ONE, Column, ColumnCalibrator, each, pack, piecewise
 from focalcal.errors import InputError
 
 SCHEMES = ("balanced", "equal-mass", "equal-width")
@@ -301,7 +301,7 @@ def _middle(s: np.ndarray, ends: np.ndarray) -> np.ndarray:
 
 
 def _steps(cuts: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    return cuts, np.stack([np.zeros_like(values), logit(values)], axis=1)
+    return cuts, np.stack([np.zeros_like(values), logit(np.minimum(values, BELOW_ONE))], axis=1)
 
 
 def _intervals(column: Column) -> tuple[np.ndarray, np.ndarray]:

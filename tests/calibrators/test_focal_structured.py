@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 from scipy.optimize import approx_fprime
@@ -10,12 +12,12 @@ from scipy.special import expit
 from calibrators.conftest import mean_nll
 from focalcal import metrics
 from focalcal._arrays import log_softmax
-from focalcal.calibrators import FocalStructuredScaling, TemperatureScaling, _shrinkage
+from focalcal.calibrators import FocalStructuredScaling, TemperatureScaling, _shrinkage, load
 from focalcal.calibrators._columns import pack, piecewise, top_log_odds
 from focalcal.calibrators._focal_affine import GAMMA_BOUNDS, FocalAffine, gamma_of, groups
 from focalcal.calibrators._shrinkage import not_worse
 from focalcal.calibrators.focal_structured import features, fit_top_label, identity_curve
-from focalcal.errors import InputError
+from focalcal.errors import FileFormatError, InputError
 from focalcal.maps import focal_log_map, inverse_focal_map
 
 quiet = pytest.mark.filterwarnings("ignore::focalcal.errors.FitWarning")
@@ -213,6 +215,25 @@ def test_predicted_class_is_kept_by_the_last_step(calibrated_data):
     s = s + fitted.bias_ + mean[:, None] * fitted.mean_weight_
     np.testing.assert_array_equal(fitted.predict(3 * z), s.argmax(axis=1))
     assert top_log_odds(s).shape == (2000, 1)
+
+
+def test_no_class_is_less_probable_than_the_samples_can_show(calibrated_data, tmp_path):
+    z, y = calibrated_data(200, 3)
+    fitted = FocalStructuredScaling().fit(z, y)
+    u = fitted.unseen_
+    assert u == pytest.approx(0.3 / (3 * 201))
+    found = fitted.predict_proba(100 * z)
+    assert found.min() >= u / (1 + 3 * u) - 1e-15
+    fitted.save(tmp_path / "c.json")
+    document = json.loads((tmp_path / "c.json").read_text())
+    del document["state"]["unseen_"]  # a file of an earlier version
+    (tmp_path / "c.json").write_text(json.dumps(document))
+    earlier = load(tmp_path / "c.json").predict_proba(100 * z)
+    np.testing.assert_allclose(found, (earlier + u) / (1 + 3 * u), rtol=1e-12)
+    document["state"]["unseen_"] = -1e-9
+    (tmp_path / "c.json").write_text(json.dumps(document))
+    with pytest.raises(FileFormatError, match="unseen_ of at least 0"):
+        load(tmp_path / "c.json")
 
 
 def test_matrix_must_be_a_known_choice(calibrated_data):

@@ -29,7 +29,8 @@ FOLDS = 4
 TOLERANCE = 1.0
 """Standard errors by which a weaker prior may be better and yet not be chosen."""
 FEW = 100
-"""With fewer samples nothing is chosen: the strongest priors are used, without matrix."""
+"""With fewer samples nothing is chosen: FEW_STRENGTH is used, without matrix."""
+FEW_STRENGTH = 30.0
 MANY = 2**18
 """Elements of x past which one fold chooses the strengths, not all: so many choose well enough."""
 VERY_MANY = 2**21
@@ -95,7 +96,7 @@ class ShrunkenFit:
             if enough and self.model.x.size <= TOO_MANY:
                 return self._fit_chosen()
             start = self._minimise(self.model, self.start, Strength()).x
-            strength = Strength(VECTOR_PATH[1 if enough else 0])
+            strength = Strength(VECTOR_PATH[1] if enough else FEW_STRENGTH)
             found = self._minimise(self.model, start, strength, final=True)
             n, log_p = len(self.model.labels), self.model.log_proba(found.x)
             return self._result(found, log_p, np.arange(n), np.ones(n))

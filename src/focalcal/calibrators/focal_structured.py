@@ -18,6 +18,7 @@ from focalcal.calibrators._columns import (
     top_log_odds,
     with_tails,
 )
+from focalcal.calibrators._floor import floored
 from focalcal.calibrators._focal_affine import (
     GAMMA_BOUNDS,
     FocalAffine,
@@ -37,6 +38,8 @@ MATRIX_ENTRIES_PER_SAMPLE = 8
 """Past K²/N of this the data cannot tell matrix entries from zero, and there is no matrix."""
 FAST = 2**14
 """Elements from which row work is in float32: noise in the data is far above its rounding."""
+UNSEEN = 0.3
+"""Pseudo-samples, spread evenly over all classes, in the predictions: rare errors are not in N."""
 KNOTS = 4
 ROUNDS = 10
 PRECISIONS = (1.0, 1e6)
@@ -45,7 +48,7 @@ Curve = tuple[np.ndarray, np.ndarray]
 
 
 class FocalStructuredScaling(Calibrator):
-    """p = t(Ψ^γ(softmax(W(z − z̄) + b + e·m))): γ, W, b, e and their shrinkage fitted together.
+    """p = t(Ψ^γ(softmax(W(z − z̄) + b + e·m))) + u: γ, W, b, e and their shrinkage fitted together.
 
     z is log(softmax(given logits) + ε) with the floor ε = `floor_`, which may be 0; z̄ is the mean
     of a row of z and m its mean log-probability. W is a scale times identity plus a diagonal and an
@@ -53,13 +56,14 @@ class FocalStructuredScaling(Calibrator):
     validated log-loss inside the calibration data, so that what the data cannot determine shrinks
     to temperature scaling. γ lies in (−0.95, 10); `diagnostics_` report a γ at a bound. t corrects
     the confidence in the predicted class by a spline of its log-odds, shrunk by empirical Bayes and
-    fitted to out-of-fold predictions. There is nothing to tune.
+    fitted to out-of-fold predictions. u = 0.3/(K(N + 1)), added to every probability before they
+    are normalised, limits confidence to what N samples can support. There is nothing to tune.
 
     matrix: whether W has an off-diagonal part, "auto" if K² ≤ 8 N; task: "auto" or "multilabel", as
     in `Calibrator`.
 
     Fitted: `gamma_`, `weight_` (K, K), or (K,) without off-diagonal part, `bias_` (K,),
-    `mean_weight_` (K,), and the curve t as `edges_` (1, L) and `pieces_` (1, L+1, 5).
+    `mean_weight_` (K,), the curve t as `edges_` (1, L) and `pieces_` (1, L+1, 5), and `unseen_`, u.
 
     >>> from focalcal.examples import resnet18
     >>> val, _ = resnet18()
@@ -81,6 +85,7 @@ class FocalStructuredScaling(Calibrator):
         "mean_weight_": "K",
         "edges_": "1L",
         "pieces_": "1P5",
+        "unseen_": "",
     }
 
     def __init__(self, matrix: bool | str = "auto", task: str = "auto") -> None:
@@ -90,6 +95,14 @@ class FocalStructuredScaling(Calibrator):
     def _check_params(self) -> None:
         if self.matrix not in ("auto", True, False):
             raise InputError(f"expected matrix 'auto', True or False, got {self.matrix!r}")
+
+    def _check_state(self) -> None:
+        if not 0 <= self.unseen_ < math.inf:
+            raise InputError(f"expected unseen_ of at least 0, got {self.unseen_}")
+
+    @classmethod
+    def _upgraded(cls, state: dict[str, Any]) -> dict[str, Any]:
+        return {"unseen_": 0.0, **state}  # files of 0.1 have none
 
     def _fit(self, data: FitData) -> dict[str, Any]:
         logits, labels, weights = data.counted()  # shrinkage depends on the number of samples
@@ -113,6 +126,7 @@ class FocalStructuredScaling(Calibrator):
             hits = expected_hits(found.log_p, labels[found.rows])
             c = top_log_odds(found.log_p.astype(np.float64))[:, 0]
             curve = fit_top_label(c, hits, weights[found.rows] * found.shares)
+        self.unseen_ = UNSEEN / (k * (float(weights.sum()) + 1))
         self.edges_, self.pieces_ = pack(*([part] for part in curve))
         notes = plain.notes if plain.kind != "separable" else []
         low, high = GAMMA_BOUNDS
@@ -131,7 +145,10 @@ class FocalStructuredScaling(Calibrator):
         s = s + mean[:, None] * like(self.mean_weight_, s)
         log_p = focal_log_map(s, self.gamma_)
         t = piecewise(top_log_odds(log_p), self.edges_, self.pieces_)
-        return replace_top(log_p, t)
+        log_p = replace_top(log_p, t)
+        if self.unseen_ == 0:
+            return log_p
+        return floored(log_p, self.unseen_) - math.log1p(self.unseen_ * self.n_classes_)
 
 
 def expected_hits(log_p: np.ndarray, labels: np.ndarray) -> np.ndarray:

@@ -96,6 +96,28 @@ def test_ids_of_other_types_are_matched(files, tmp_path, kind):
         assert found[key] == pytest.approx(own)
 
 
+def test_a_file_that_apply_wrote_is_compared_with_its_source(files, tmp_path):
+    """Its columns are called `probs`, whatever the options call those of the source."""
+    import pandas as pd
+
+    from focalcal import calibrators
+
+    p = Predictions.load(files[0])
+    frame = pd.DataFrame(p.probabilities(), columns=["p_a", "p_b", "p_c"])
+    frame["truth"] = np.array(["a", "b", "c"])[p.labels]
+    frame.to_csv(tmp_path / "own.csv", index=False)
+    calibrators.make("temperature").fit(p.logits, p.labels).save(tmp_path / "c.json")
+    names = ["--probs-prefix", "p_"]
+    own, out = tmp_path / "own.csv", tmp_path / "out.csv"
+    arguments = ["apply", tmp_path / "c.json", own, "-o", out, *names]
+    assert runner.invoke(app, [*map(str, arguments)]).exit_code == 0
+    for first, second, better in ((own, out, "second"), (out, own, "first")):
+        assert compare(first, second, *names, "--labels", "truth").startswith(f"The {better} is")
+    bad = ["compare", own, own, "--probs-prefix", "q_", "--labels", "truth"]
+    result = runner.invoke(app, [*map(str, bad)])
+    assert "begin with 'q_'" in str(result.exception)
+
+
 def test_samples_left_out_are_reported(files, tmp_path):
     path = tmp_path / "part.npz"
     Predictions.load(files[1]).take(np.arange(100)).save(path)

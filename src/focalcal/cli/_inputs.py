@@ -24,6 +24,8 @@ LAYOUTS = (
     "names; other columns are carried along."
 )
 Name = str | None
+VALUES = ("logits", "probs", "logits_prefix", "probs_prefix")
+"""The options that name logits or probabilities."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,8 +45,8 @@ class Inputs:
     @property
     def keys(self) -> dict[str, Any]:
         """The options that are given, as fields of `loading.Keys`."""
-        names = ("logits", "probs", "logits_prefix", "probs_prefix", "labels", "task")
-        keys = {name: getattr(self, name) for name in names} | {"ids": self.id}
+        keys = {name: getattr(self, name) for name in (*VALUES, "labels", "task")}
+        keys["ids"] = self.id
         keys["classes"] = listed(self.classes) if self.classes else None
         return {name: value for name, value in keys.items() if value is not None}
 

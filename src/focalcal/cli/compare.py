@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from focalcal.cli import _inputs, app, options, terminal
-from focalcal.errors import InputError
+from focalcal.errors import FileFormatError, InputError
 
 if TYPE_CHECKING:
     from focalcal.metrics import Comparison
@@ -31,12 +32,13 @@ def compare(
     """Test which of two models is better, metric by metric.
 
     Prints paired differences with intervals and p-values. Samples are matched by their ids if
-    both files have ids, otherwise by their order.
+    both files have ids, otherwise by their order. A file without the columns of an option, such as
+    one that `apply` wrote, is read by the usual names.
     """
     from focalcal import metrics
 
-    given = inputs.predictions(first)
-    a, b = _matched(given, inputs.predictions(second, classes=given.class_names))
+    given = _read(inputs, first)
+    a, b = _matched(given, _read(inputs, second, classes=given.class_names))
     with terminal.working("resampling"):
         found = metrics.compare(None, a, b, bins=bins, resamples=resamples, level=level, seed=seed)
     verdict = _verdict(found)
@@ -48,6 +50,18 @@ def compare(
         f"–: cannot be told apart at {100 * level:g} %; each metric is tested by itself.",
     ]
     return terminal.Result({"verdict": verdict, **found.to_dict()}, parts)
+
+
+def _read(inputs: _inputs.Inputs, file: Path, **options: Any) -> Predictions:
+    """A file by the options, or by the usual names, which what `apply` wrote has."""
+    usual = dataclasses.replace(inputs, **dict.fromkeys(_inputs.VALUES))
+    try:
+        return inputs.predictions(file, **options)
+    except FileFormatError as error:
+        try:
+            return usual.predictions(file, **options)
+        except FileFormatError:
+            raise error from None
 
 
 def _matched(a: Predictions, b: Predictions) -> tuple[Predictions, Predictions]:

@@ -62,6 +62,20 @@ def test_strong_structure_is_worth_a_complex_method(rng):
     assert auto.method_ == "focal-structured"
 
 
+def test_says_why_the_first_is_kept_where_another_has_a_lower_loss():
+    found = set()
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        z = 2 * rng.normal(size=(100, 3))
+        y = np.argmax(z + rng.gumbel(size=z.shape), axis=1)
+        auto = AutoCalibrator(("identity", "temperature")).fit(z, y)
+        first, other = auto.table_
+        surprising = first.weight == 1 and other.nll < first.nll
+        assert ("identity is kept" in auto.table_text()) == surprising
+        found.add(surprising)
+    assert found == {True, False}
+
+
 def test_table_is_of_frozen_rows_that_say_what_was_chosen(calibrated_data):
     z, y = calibrated_data(300, 4)
     auto = AutoCalibrator(("identity", "temperature", "structured-vector")).fit(2 * z, y)

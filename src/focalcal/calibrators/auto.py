@@ -127,6 +127,9 @@ class AutoCalibrator(Calibrator):
         for row in self.table_:
             mark = f"  {row.weight:.2f}" if row.chosen else ""
             lines.append(f"{row.method:<{width}}  {row.nll:.4f} ± {row.standard_error:.4f}{mark}")
+        first, *others = self.table_
+        if first.weight > 0.99 and any(row.nll < first.nll for row in others):
+            lines.append(f"{first.method} is kept: what the others gain is small, or may be chance")
         return "\n".join(lines)
 
     def __repr__(self, N_CHAR_MAX: int = 700) -> str:

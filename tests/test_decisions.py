@@ -83,6 +83,15 @@ def test_equal_confidences_stay_together(rng):
     assert 0.8 < found.threshold <= 0.95
 
 
+@pytest.mark.parametrize("wrong", range(5, 20))
+def test_samples_of_one_confidence_take_one_test(wrong):
+    """All or none can be decided alone: nothing is left to correct for."""
+    from scipy.stats import binom
+
+    found = decisions.choose(np.full(200, 0.9), np.arange(200) < wrong, "target_accuracy", 0.9)
+    assert found.found == (binom.cdf(wrong, 200, 0.1) <= 0.05)
+
+
 def test_single_precision_thresholds_leave_out_what_was_left_out(rng):
     confidence, wrong = draw(rng, 2000)
     confidence = confidence.astype(np.float32)

@@ -177,11 +177,12 @@ def _most_at_accuracy(errors: np.ndarray, kept: np.ndarray, most: float, alpha: 
     n = len(errors) - 1
     fewest = math.ceil(math.log(alpha / STEPS) / math.log1p(-most))  # that pass without an error
     ranks = np.unique(np.geomspace(min(fewest, n), n, STEPS).astype(int))
-    counts = kept[ranks]
-    p_values = np.where(counts > 0, binomial_cdf(errors[counts], counts, most), 1.0)
+    counts = np.unique(kept[ranks])  # tied confidences make one set of several ranks
+    counts = counts[counts > 0]
+    p_values = binomial_cdf(errors[counts], counts, most)
     best, available = 0, 0.0
     for k, p in zip(counts.tolist(), p_values.tolist()):
-        available += alpha / len(ranks)
+        available += alpha / len(counts)
         if p <= available:
             best = k
         else:

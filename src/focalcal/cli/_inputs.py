@@ -80,7 +80,8 @@ class Inputs:
         given = self.predictions(where, classes=getattr(fitted, "class_names_", None), **options)
         if given.task == "multilabel":
             raise InputError(
-                f"{where}: expected a single-label task, got multilabel; proceed label by label"
+                f"{where}: expected a single-label task, got multilabel; proceed label by label, "
+                "as in --probs probs_a --labels labels_a"
             )
         if fitted is None:
             return given, given.probabilities()

@@ -82,6 +82,7 @@ def _fit_by(
     predictions: Predictions, by: str, floor: float | None, output: Path
 ) -> terminal.Result:
     from focalcal.calibrators import by_slice
+    from focalcal.metrics.declare import decimal
 
     if predictions.task == "multilabel":
         raise InputError("expected one label per sample with --by, got a multi-label file")
@@ -94,7 +95,7 @@ def _fit_by(
     temperatures = {name: c.temperature_ for name, c in found.slices.items()}
     record = {"files": list(map(str, files)), "common": found.common.temperature_}
     record |= {"slices": temperatures, "gain": found.gain, "standard_error": found.error}
-    gain = f"held-out NLL changes by {-found.gain:+.5f} ± {found.error:.5f}"
+    gain = f"held-out NLL changes by {decimal(-found.gain, '+z.5f')} ± {found.error:.5f}"
     helps, one = f"A temperature for each {by} helps", f"One calibrator for all values of {by}"
     parts = [
         f"{helps}: {gain}." if temperatures else f"{one}: with several, {gain}, within noise.",

@@ -87,7 +87,7 @@ class Input:
     @property
     def block(self) -> int:
         """Rows that are worked on at a time."""
-        return max(BLOCK // self.n_classes, 64)
+        return max(BLOCK // self.n_classes // 64, 1) * 64
 
     def take(self, rows: np.ndarray) -> Input:
         """The predictions of some rows (indices)."""

@@ -8,6 +8,7 @@ NumPy version also runs without numba and on small inputs; `pick` chooses. Outer
 from __future__ import annotations
 
 import functools
+import math
 import os
 import sys
 from types import ModuleType
@@ -68,10 +69,10 @@ def top_label(
     by_class = np.ascontiguousarray(p.T)  # a maximum over short rows is slow
     confidence[:] = by_class.max(axis=0)
     is_top = by_class == confidence
-    total = p @ np.ones(k, p.dtype)
+    total = by_class.sum(axis=0)
     if y.min() < 0 or y.max() >= k:
         return False
-    correct[:] = is_top[y, np.arange(n)]
+    correct[:] = is_top.take(y * n + np.arange(n))
     if np.count_nonzero(is_top) > n:  # the first of equal ones counts
         correct[:] = p.argmax(axis=1) == y
     fine = p.min() >= 0 and confidence.max() <= 1
@@ -100,7 +101,7 @@ def below_top(z: np.ndarray, least: float, top: np.ndarray) -> None:
     best = z.max(axis=0)
     last = np.min_scalar_type(len(z)).type(len(z))
     index = np.arange(len(z), dtype=last.dtype)[:, None]
-    top[:] = np.where(z == best, index, last).min(axis=0)  # argmax over columns is slower
+    top[:] = last - ((z == best) * (last - index)).max(axis=0)  # argmax over columns is slower
     with np.errstate(over="ignore"):
         z -= best
     if z.size and z.min() < least:
@@ -143,11 +144,8 @@ def bin_between(x: np.ndarray, inner: np.ndarray) -> np.ndarray:
     """How many of the increasing inner edges lie below each value; all of them below NaN."""
     if len(inner) > 32:
         return np.asarray(np.searchsorted(inner, x))
-    at, below = np.full(x.shape, len(inner), np.int8), np.empty(x.shape, bool)
-    for edge in inner:  # a comparison per edge beats a search
-        np.less_equal(x, edge, out=below)
-        at -= below.view(np.int8)
-    return at.astype(np.intp)
+    below = x <= inner.reshape(-1, *[1] * x.ndim)  # a comparison per edge beats a search
+    return (len(inner) - below.view(np.int8).sum(axis=0, dtype=np.int8)).astype(np.intp)
 
 
 def bins_of(
@@ -179,8 +177,9 @@ def class_bins_of(
     """Add Σ w, Σ w·p and Σ w·1[y=k] per class and bin to (3, K, M); a label of −1 is no class."""
     _, k, m = table.shape
     p = np.ascontiguousarray(p)  # neighbours are of other classes: no sum waits for the one before
-    cell = bin_between(p, edges[1:-1])
-    cell += m * np.arange(k)
+    rows = math.gcd(len(p), 64)  # a broadcast over short rows is slow: over several at once
+    cell = bin_between(p, edges[1:-1]).reshape(-1, rows * k)
+    cell += np.tile(m * np.arange(k), rows)
     some = np.flatnonzero(y >= 0)
     at, own = cell.ravel(), cell.take(some * k + y[some])
     parts = [(at, None), (at, p.ravel()), (own, None)]
@@ -215,12 +214,11 @@ def cells_of(
     _count(at, x, hit, w, table)
 
 
-def split_sum(x: np.ndarray, correct: np.ndarray, w: np.ndarray | None, total: np.ndarray) -> None:
-    """Add Σ w·x over wrong and over right samples to a pair of numbers; x: (n,)."""
-    x = x.astype(np.float64, copy=False) if w is None else x * w
-    right = correct.astype(np.float64)
+def split_sum(x: np.ndarray, wrong: np.ndarray, right: np.ndarray, total: np.ndarray) -> None:
+    """Add Σ wrong·x and Σ right·x to a pair of numbers; wrong and right: weights (n,), or 0."""
+    x = x.astype(np.float64, copy=False)
     # A product with `@` would start threads of BLAS beside ours.
-    total += np.einsum("i,i", x, 1 - right), np.einsum("i,i", x, right)
+    total += np.einsum("i,i", x, wrong), np.einsum("i,i", x, right)
 
 
 def cell_scores(

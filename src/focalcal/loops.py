@@ -176,9 +176,10 @@ def class_bins_of(p, y, w, edges, table):
     for i in range(n):
         one = weight(w, i)
         for j in range(k):
-            b = even_bin(p[i, j], edges)
+            v = p[i, j]
+            b = even_bin(v, edges)
             table[0, j, b] += one
-            table[1, j, b] += one * p[i, j]
+            table[1, j, b] += one * v
         if y[i] >= 0:
             own = np.uint64(y[i])
             table[2, own, even_bin(p[i, own], edges)] += one
@@ -192,14 +193,13 @@ def cells_of(x, odds, hit, w, cells, table):
 
 
 @loop
-def split_sum(x, correct, w, total):
-    wrong, right = 0.0, 0.0
+def split_sum(x, wrong, right, total):
+    low, high = 0.0, 0.0
     for i in range(len(x)):
-        value = weight(w, i) * x[i]
-        right += value * correct[i]
-        wrong += value * (1 - correct[i])
-    total[0] += wrong
-    total[1] += right
+        low += x[i] * wrong[i]
+        high += x[i] * right[i]
+    total[0] += low
+    total[1] += high
 
 
 @loop

@@ -128,8 +128,11 @@ class CalibrationStats:
             sums, top, classes, fine = self._views(vector)
             for c, rows in blocks:
                 w = None if data.weights is None else data.weights[rows]
+                one = 1.0 if w is None else w
+                right = one * c.correct
+                wrong = one - right
                 for total, function in zip(sums, SUMS.values()):
-                    kernel.split_sum(function(c, self.threshold), c.correct, w, total)
+                    kernel.split_sum(function(c, self.threshold), wrong, right, total)
                 odds = kernels.log_odds(c.confidence)
                 kernel.bins_of(c.confidence, c.correct, w, near, True, top)
                 kernel.class_bins_of(c.probs, data.labels[rows], w, near, classes)

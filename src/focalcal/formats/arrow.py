@@ -129,7 +129,8 @@ def column_to_numpy(column: Any, where: str) -> np.ndarray:
         raise FileFormatError(f"{where} has a null at row {_first_null(column)}; fill or drop it")
     if not is_list(column.type):
         return _numbers(column, where)
-    lengths = pyarrow.compute.list_value_length(column).to_numpy()
+    fixed = _is(column.type, "fixed_size_list")  # all of one length
+    lengths = pyarrow.compute.list_value_length(column[:1] if fixed else column).to_numpy()
     other = np.flatnonzero(lengths != lengths[:1])
     if len(other):
         raise FileFormatError(

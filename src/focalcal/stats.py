@@ -19,6 +19,7 @@ import numpy as np
 
 from focalcal import bins as _bins
 from focalcal import kernels
+from focalcal._arrays import to_numpy
 from focalcal._checks import check_whole
 from focalcal.bins import Bins, check_bins
 from focalcal.columns import Columns, Input, map_columns, read
@@ -103,11 +104,14 @@ class CalibrationStats:
     def update(
         self, y_true: Any, y_prob: Any = None, sample_weight: Any = None, **given: Any
     ) -> Self:
-        """Add a batch: labels (N,) and probabilities (N, n_classes), weights (N,).
+        """Add a batch: labels (N,) and probabilities (N, n_classes), weights (N,), if any is > 0.
 
         given: instead of y_prob `logits` (N, n_classes) or, for statistics of kind "event",
         `confidence` (N,); `quick`: whether compiled loops are used.
         """
+        if sample_weight is not None and not np.any(to_numpy(sample_weight)):
+            ones = np.ones_like(to_numpy(sample_weight))  # nothing to add, but all is checked
+            return self.add(read(y_true, y_prob, sample_weight=ones, **given).take(np.arange(0)))
         return self.add(read(y_true, y_prob, sample_weight=sample_weight, **given))
 
     def add(self, data: Input) -> Self:
@@ -139,7 +143,7 @@ class CalibrationStats:
                 kernel.cells_of(c.confidence, odds, c.correct, w, cells, fine)
             return vector
 
-        return self._add(len(data), sum(map_columns(data, run)))
+        return self._add(len(data), sum(map_columns(data, run), np.zeros(size)))
 
     def merge(self, other: CalibrationStats) -> Self:
         """Add the samples that `other` has seen; the settings must be the same."""

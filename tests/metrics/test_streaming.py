@@ -120,6 +120,19 @@ def test_zero_probability_survives_merging_and_json():
     assert result["nll_right"].value == pytest.approx(-np.log(0.8))
 
 
+def test_a_batch_without_weight_adds_nothing_but_is_checked(case):
+    y, p = case
+    stats, alone = stats_of(y, p), stats_of(y, p)
+    stats.update(y[:5], p[:5], np.zeros(5))
+    assert stats.to_json() == alone.to_json()
+    for bad in ((y[:5], p[:5], np.zeros(4)), (y[:5] + 99, p[:5], np.zeros(5))):
+        with pytest.raises(InputError):
+            stats.update(*bad)
+    empty = CalibrationStats(1 if p.ndim == 1 else p.shape[1]).update(y, p, 0 * y)
+    assert empty.n == 0
+    assert empty.merge(alone).to_json() == alone.to_json()
+
+
 def test_state_does_not_grow(rng, draw):
     stats = CalibrationStats(10)
     size = len(stats.to_json())

@@ -49,7 +49,18 @@ def test_models_on_other_samples_are_not_paired(data):
     _, models = data
     settings = report.Settings(methods=("temperature",), resamples=5, folds=2)
     other = report.Model("other", *toy(2.0, seed=9))
-    assert report.report([models[0], other], settings).differences == ()
+    found = report.report([models[0], other], settings)
+    assert found.differences == ()
+    apart = (
+        "The models were measured on different test samples, so the lowest NLL does not tell the "
+        "better"
+    )
+    assert found.headline.endswith(f" (other). {apart}.")
+    assert found.verdict.startswith(f"{apart} (one: ECE ")
+    # Two of three on the same samples are compared, but the three not ranked.
+    three = report.report([models[0], other, models[1]], settings)
+    assert [(d.first, d.second) for d in three.differences] == [("noisy", "one")]
+    assert apart in three.verdict
 
 
 def test_slices_and_thresholds_are_those_of_the_library(data):
@@ -208,6 +219,31 @@ def test_one_label_of_a_multi_label_task_reads_as_one_model():
     found = report.report([report.Model("m", *whole.split())], settings)
     assert "labels" not in found.headline
     assert found.verdict == found.models[0].verdict
+
+
+def test_models_of_several_labels_are_compared_label_by_label():
+    rng = np.random.default_rng(0)
+    p = rng.random((800, 2))
+    y = (rng.random(p.shape) < p).astype(int)
+    y[:, 1] = y[:, 0]  # the same labels of another name are not the same samples
+    z = np.log(p / (1 - p))
+    noise = 2 * rng.normal(size=p.shape)
+    names = ("sport", "music")
+
+    def model(name, logits):
+        whole = Predictions(logits=logits, labels=y, task="multilabel", class_names=names)
+        return report.Model(name, *whole.split())
+
+    settings = report.Settings(methods=("temperature",), resamples=20, folds=2)
+    models = [model("clear", 2 * z), model("noisy", z + noise)]
+    found = report.report(models, settings)
+    pairs = [(d.first, d.second) for d in found.differences]
+    assert sorted(name.split(": ")[1] for pair in pairs for name in pair) == sorted(names * 2)
+    assert all(a.split(": ")[1] == b.split(": ")[1] for a, b in pairs)
+    one = "Calibrators, one per label, bring the mean ECE of 2 labels from"
+    assert found.verdict.startswith(f"clear: {one}")
+    assert f" noisy: {one}" in found.verdict
+    assert report.report(models[:1], settings).verdict.startswith(one)
 
 
 def test_long_names_wrap_in_tables():

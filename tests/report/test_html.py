@@ -7,9 +7,11 @@ import json
 import re
 from html.parser import HTMLParser
 
+import numpy as np
 import pytest
 
-from focalcal import calibrators
+from focalcal import calibrators, report
+from focalcal.predictions import Predictions
 from focalcal.report import page, render
 from focalcal.report.figure import label
 from report.toys import EVIL, calibrated
@@ -119,6 +121,25 @@ def test_markdown_says_the_same(data):
     assert f"{100 * ece:.2f} (" in text
     rows = [line for line in text.splitlines() if line.startswith("|")]
     assert len({line.replace(r"\|", "").count("|") for line in rows[:6]}) == 1
+
+
+def test_names_written_from_right_to_left_leave_the_numbers_beside_them_in_place(rng):
+    arabic, hebrew = "\u0642\u0637 \u0645\u0646\u0632\u0644\u064a", "\u05db\u05dc\u05d1"
+    p = rng.dirichlet(np.ones(3), 300)
+    whole = Predictions(
+        probs=p, labels=rng.integers(0, 3, 300), class_names=("<b>", arabic, hebrew)
+    )
+    settings = report.Settings(methods=("temperature",), resamples=5, folds=2)
+    text = render.html(report.report([report.Model(hebrew, *whole.split())], settings))
+    shown = re.sub(r'(?s)<pre tabindex="0"><code>.*?</code></pre>', "", text)  # to be copied
+    for name in (arabic, hebrew):
+        assert name in text
+        assert shown.count(name) == shown.count(f"\u2068{name}\u2069") > 5
+    copied = "".join(re.findall(r"(?s)<code>.*?</code>", text))
+    assert hebrew in copied
+    assert "\u2068" not in copied
+    assert "\u2068" not in "".join(re.findall(r"base64,([^\"]+)", text))
+    assert page.isolated(f"{hebrew}, {arabic}") == f"\u2068{hebrew}\u2069, \u2068{arabic}\u2069"
 
 
 def test_json_in_a_script_cannot_end_it():

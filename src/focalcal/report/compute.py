@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 import time
 import warnings
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -96,31 +96,28 @@ def report(
     """
     settings = settings or Settings()
     progress = progress or (lambda _: None)
-    several_labels = any(model.val.task == "multilabel" for model in models)
-    models = [part for model in models for part in binary_models(model)]
-    several_labels = several_labels and len(models) > 1
-    names = [model.name for model in models]
+    given = [binary_models(model) for model in models]
+    parts = [(j, part) for own in given for j, part in enumerate(own)]
+    names = [part.name for _, part in parts]
     if not names or len(set(names)) < len(names):
         raise InputError(f"expected models with different names, got {', '.join(names) or 'none'}")
     started = time.perf_counter()
-    done, outputs = [], {}
-    for i, model in enumerate(models):
-        made, probs = _model_report(model, settings, lambda x, i=i: progress((i + x) / len(models)))
-        done.append(made)
-        outputs[model.name] = to_numpy(model.test.labels), probs
-    # Each model after calibration against the one of lowest NLL, on the same samples.
-    best = sentences.best_of(done).name
-    labels, reference = outputs.pop(best)
-    differences = tuple(
-        ModelDifference(name, best, metrics.compare(y, p, reference, **settings.measuring))
-        for name, (y, p) in outputs.items()
-        if np.array_equal(y, labels)
-    )
-    if several_labels:
-        verdict = headline = sentences.labels_verdict(done)
+    measured = []
+    for i, (j, part) in enumerate(parts):
+        found = _model_report(part, settings, lambda x, i=i: progress((i + x) / len(parts)))
+        measured.append(_Measured(j, to_numpy(part.test.labels), *found))
+    done = [m.report for m in measured]
+    differences = tuple(_differences(measured, settings))
+    if any(len(own) > 1 for own in given):
+        rest = iter(done)
+        told = [sentences.labels_verdict([next(rest) for _ in own]) for own in given]
+        if len(models) > 1:
+            told = [f"{model.name}: {text}" for model, text in zip(models, told)]
+        verdict = headline = " ".join(told)
     else:
-        verdict = sentences.overall_verdict(done, differences)
-        headline = sentences.headline(done, differences)
+        same = all(m.same_samples(measured[0]) for m in measured)
+        verdict = sentences.overall_verdict(done, differences, same)
+        headline = sentences.headline(done, differences, same)
     return ReportData(
         title=" / ".join(names) if len(names) < 4 else f"{len(names)} models",
         models=tuple(done),
@@ -131,6 +128,29 @@ def report(
         seconds=time.perf_counter() - started,
         provenance=provenance(),
     )
+
+
+class _Measured(NamedTuple):
+    """A model, or label number `label` of one, with its test labels (N,) and probabilities."""
+
+    label: int
+    y: np.ndarray
+    report: ModelReport
+    probs: np.ndarray
+
+    def same_samples(self, other: _Measured) -> bool:
+        return self.label == other.label and np.array_equal(self.y, other.y)
+
+
+def _differences(measured: list[_Measured], settings: Settings) -> Iterator[ModelDifference]:
+    """Each model after calibration against the one of lowest NLL on the same samples."""
+    for m in measured:
+        same = [other for other in measured if m.same_samples(other)]
+        best = sentences.best_of([other.report for other in same])
+        reference = next(other.probs for other in same if other.report is best)
+        if m.report is not best:
+            found = metrics.compare(m.y, m.probs, reference, **settings.measuring)
+            yield ModelDifference(m.report.name, best.name, found)
 
 
 def _model_report(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -18,14 +19,26 @@ from focalcal.report.figure import Figure
 def script_json(record: Any) -> Markup:
     """JSON for a script element: no `<`, so nothing inside can end the element."""
     settings = {"allow_nan": False, "ensure_ascii": False, "separators": (",", ":")}
-    return htmlsafe_json_dumps(record, json.dumps, **settings)
+    return Markup(isolated(htmlsafe_json_dumps(record, json.dumps, **settings)))
+
+
+_RIGHT_TO_LEFT = "[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]+"
+_RUN = re.compile(f"{_RIGHT_TO_LEFT}(?:[ \\d_-]*{_RIGHT_TO_LEFT})*")
+
+
+def isolated(text: str) -> str:
+    """Hebrew or Arabic names between isolating marks: they leave the order of their line alone.
+
+    The marks do what the element bdi does, also in attributes and figures, which hold no elements.
+    """
+    return _RUN.sub("\u2068\\g<0>\u2069", text)
 
 
 @jinja2.pass_eval_context
-def _markdown_text(context: Any, value: Any) -> Any:
-    """In Markdown, text that is shown as it is: no HTML, no table cells, no new line."""
+def _shown(context: Any, value: Any) -> Any:
+    """Text that is shown as it is; in Markdown no HTML, no table cells, no new line."""
     if context.autoescape:
-        return value
+        return value if isinstance(value, Markup) else isolated(str(value))
     text = str(value)
     for old, new in (("&", "&amp;"), ("<", "&lt;"), ("|", "\\|"), ("\n", " "), ("\r", " ")):
         text = text.replace(old, new)
@@ -37,7 +50,7 @@ def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("focalcal.report", "assets"),
         autoescape=lambda name: not name.endswith(".md"),
-        finalize=_markdown_text,
+        finalize=_shown,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

@@ -10,6 +10,10 @@ from focalcal.metrics import METRICS, Estimate, Evaluation
 from focalcal.metrics.declare import decimal, percent
 from focalcal.report.data import ModelDifference, ModelReport, View
 
+OTHER_SAMPLES = (
+    "The models were measured on different test samples, so the lowest NLL does not tell the better"
+)
+
 
 def interval(e: Estimate) -> str:
     """An interval in percent, as in [0.50, 0.90]; empty if there is none."""
@@ -77,13 +81,18 @@ def ranking(models: Sequence[ModelReport], differences: Sequence[ModelDifference
     return f"{text}, but cannot be told apart from {', '.join(same)}" if same else text
 
 
-def headline(models: Sequence[ModelReport], differences: Sequence[ModelDifference] = ()) -> str:
+def headline(
+    models: Sequence[ModelReport],
+    differences: Sequence[ModelDifference] = (),
+    same_samples: bool = True,
+) -> str:
     """The verdict without its details, short enough for a phone."""
     best = best_of(models)
     if len(models) > 1:
         few = models if len(models) < 4 else ()
         changes = " and ".join(f"{ece_change(m)} ({m.name})" for m in few)
-        return (f"ECE {changes}. " if few else "") + f"{ranking(models, differences)}."
+        ranked = ranking(models, differences) if same_samples else OTHER_SAMPLES
+        return (f"ECE {changes}. " if few else "") + f"{ranked}."
     direction = best.before.evaluation.direction
     if best.chosen == best.before.method:
         return f"{direction}; no calibrator is clearly better than none."
@@ -91,7 +100,9 @@ def headline(models: Sequence[ModelReport], differences: Sequence[ModelDifferenc
 
 
 def overall_verdict(
-    models: Sequence[ModelReport], differences: Sequence[ModelDifference] = ()
+    models: Sequence[ModelReport],
+    differences: Sequence[ModelDifference] = (),
+    same_samples: bool = True,
 ) -> str:
     """One sentence about one model, or which of several is best by test NLL after calibration."""
     if len(models) == 1:
@@ -99,11 +110,13 @@ def overall_verdict(
     changes = "; ".join(
         f"{m.name}: ECE {ece_change(m)}, NLL {shown(m.after.evaluation, 'nll')}" for m in models
     )
-    return f"{ranking(models, differences)} ({changes})."
+    return f"{ranking(models, differences) if same_samples else OTHER_SAMPLES} ({changes})."
 
 
 def labels_verdict(labels: Sequence[ModelReport]) -> str:
     """One sentence about the labels of a multi-label task, each calibrated by itself."""
+    if len(labels) == 1:
+        return labels[0].verdict
     sides = [m.before.evaluation for m in labels], [m.after.evaluation for m in labels]
 
     def means(name: str) -> Iterator[str]:

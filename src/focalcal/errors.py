@@ -21,6 +21,10 @@ class FileFormatError(FocalcalError, ValueError):
     """A file that is missing, damaged, refused, or not in the format it claims."""
 
 
+class NoRowsError(FileFormatError):
+    """A file or frame without rows, which several files may include."""
+
+
 class MissingExtraError(FocalcalError, ImportError):
     """An optional dependency that is not installed."""
 

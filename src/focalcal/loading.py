@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from focalcal._labels import categorical
-from focalcal.errors import FileFormatError, InputError, InputWarning
+from focalcal.errors import FileFormatError, InputError, InputWarning, NoRowsError
 from focalcal.formats import Table, classes, columns, read_table, roles, write_table
 from focalcal.formats.binary import load_npy
 from focalcal.formats.roles import Keys, Roles
@@ -112,6 +112,8 @@ def from_table(table: Table, metadata: dict[str, Any], keys: Keys, where: str) -
             if _rows(c) == len(keys.rows)
         }
     found = roles.find(list(table), keys, where)
+    if _rows(table[found.values[0]]) == 0:
+        raise NoRowsError(f"{where} has no rows; write predictions to it first")
     if metadata.get("are_codes") and len(found.labels) == 1:
         table |= _names_of_codes(table, metadata["categories"], found, keys)
     return read(matrix(table, found.values, where), table, metadata, found, keys, where)
@@ -124,10 +126,12 @@ def read(
     found: Roles,
     keys: Keys,
     where: str,
+    *,
+    quiet: bool = False,
 ) -> Loaded:
     """Predictions of `values`, the logits or probabilities, and the other columns of a table.
 
-    Where labels are not required, a missing one means that none are used.
+    Where labels are not required, a missing one means that none are used; `quiet` does not say so.
     """
     # Arrays of another length are of other samples: an npz often holds several sets.
     used = {*found.values, *found.labels, found.ids}
@@ -137,7 +141,7 @@ def read(
     except classes.MissingLabel as error:
         if keys.labels_required:
             raise
-        if keys.rows is None:
+        if keys.rows is None and not quiet:
             warnings.warn(f"labels are not used: {error}", InputWarning, stacklevel=3)
         unlabelled = dataclasses.replace(found, labels=())
         return read(values, table, metadata, unlabelled, keys, where)
@@ -146,7 +150,7 @@ def read(
             **given,
             provenance=metadata.get("provenance", {}),
             ids=None if found.ids is None else columns.plain(table[found.ids]),
-            extra={name: _extra(table[name]) for name in found.rest(table)},
+            extra={name: carried(table[name]) for name in found.rest(table)},
         )
     except InputError as error:
         raise InputError(f"{where}: {error}") from error
@@ -266,7 +270,7 @@ def _task_of(task: str, labels: np.ndarray) -> tuple[str, np.ndarray]:
     return "multilabel", labels
 
 
-def _extra(column: Any) -> np.ndarray:
+def carried(column: Any) -> np.ndarray:
     """A carried column: numbers where all of its texts are, otherwise as it is.
 
     Numbers with leading zeros, or too long for an integer, are codes: they stay texts. So do

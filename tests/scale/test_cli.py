@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from focalcal import calibrators, metrics
 from focalcal.cli import app
-from focalcal.errors import FileFormatError
+from focalcal.errors import FileFormatError, NoRowsError
 from focalcal.formats import write_table
 from focalcal.predictions import Predictions
 from focalcal.scale import Source
@@ -157,3 +157,62 @@ def test_options_that_only_memory_knows_are_refused(pattern):
     ):
         result = runner.invoke(app, ["evaluate", pattern, "--engine", "stream", *options])
         assert message in str(result.exception)
+
+
+def test_apply_in_parts_keeps_and_adds_the_provenance(memory, tmp_path):
+    z, y = memory
+    saved = tmp_path / "t.json"
+    calibrators.make("temperature").fit(z, y).save(saved)
+    names = ("a", "b", "c", "d")
+    given = Predictions(logits=z[:90], labels=y[:90], class_names=names, provenance={"seed": 3})
+    given.save(tmp_path / "p.parquet")
+    order = ["--classes", "d,c,b,a"]
+    for name, more in (("memory", order), ("parts", [*order, "--engine", "stream"])):
+        run("apply", saved, tmp_path / "p.parquet", "-o", tmp_path / f"{name}.parquet", *more)
+    memory, parts = (Predictions.load(tmp_path / f"{x}.parquet") for x in ("memory", "parts"))
+    assert memory.class_names == parts.class_names == names[::-1]
+    np.testing.assert_array_equal(memory.probs, parts.probs)
+    step = {"calibrator": {"method": "temperature", "file": "t.json"}}
+    assert memory.provenance == parts.provenance == {"seed": 3} | step
+
+
+@pytest.mark.parametrize("ending", ["parquet", "csv", "jsonl"])
+def test_files_without_rows_are_left_out_by_every_command(memory, tmp_path, ending):
+    z, y = memory
+    names = ("a", "none", "z")
+    for name, rows in zip(names, (slice(0, 400), slice(0, 0), slice(400, 1000))):
+        table = {f"logits_{j}": z[rows, j] / 2 for j in range(4)} | {"labels": y[rows]}
+        write_table(tmp_path / "in" / f"{name}.{ending}", table, {})
+    whole = tmp_path / "whole.npz"
+    Predictions(logits=z[:1000] / 2, labels=y[:1000]).save(whole)
+    pattern = tmp_path / "in" / f"*.{ending}"
+    for command in (["evaluate"], ["decide", "--max-error", "0.1"], ["compare", whole]):
+        found = json.loads(run(*command, pattern, "--json"))
+        assert found["n"] == 1000
+    record = json.loads(run("monitor", whole, pattern, "--json"))
+    assert [batch["n"] for batch in record["batches"]] == [400, 600]
+    run("fit", pattern, "-o", tmp_path / "t.json")
+    assert "1,000 rows" in run("apply", tmp_path / "t.json", pattern, "-o", tmp_path / "out")
+    assert sorted(path.stem for path in (tmp_path / "out").iterdir()) == ["a", "z"]
+    for alone in (tmp_path / "in" / f"none.{ending}", tmp_path / "in" / f"n*.{ending}"):
+        result = runner.invoke(app, ["evaluate", str(alone)])
+        assert isinstance(result.exception, NoRowsError)
+        assert "rows" in str(result.exception)
+
+
+def test_several_files_without_rows_are_an_error(tmp_path):
+    for name in "ab":
+        (tmp_path / f"{name}.csv").write_text("probs,labels\n")
+    result = runner.invoke(app, ["evaluate", str(tmp_path / "*.csv")])
+    assert "b.csv has a header but no rows" in str(result.exception)
+
+
+def test_slices_by_numbers_as_texts_are_said_to_be_texts(tmp_path, rng):
+    p = rng.uniform(size=300)
+    table = {"probs": p, "labels": (rng.random(300) < p).astype(int)}
+    table |= {"age": np.array([f"{a}.50" for a in range(30)] * 10, dtype=object)}
+    write_table(tmp_path / "p.parquet", table, {})
+    in_parts = ["evaluate", str(tmp_path / "p.parquet"), "--by", "age", "--engine", "stream"]
+    result = runner.invoke(app, in_parts)
+    assert "column 'age' holds numbers as texts; in parts each text is" in result.stderr
+    assert "age=7.50" in result.stdout

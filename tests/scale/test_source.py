@@ -5,6 +5,7 @@ import shutil
 import warnings
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -183,6 +184,69 @@ def test_texts_without_class_names_are_refused(tmp_path):
     (batch,) = Source.open(path, classes=("b", "a")).partitions[0].batches()
     assert (batch.class_names, batch.logits.tolist()) == (("b", "a"), [[2, 1]])
     assert batch.labels.tolist() == [0]
+
+
+@pytest.mark.parametrize(
+    ("texts", "names"),
+    [
+        (["b", "c", "a"], ("a", "b", "c")),
+        (pd.Categorical(["b", "c", "a"], categories=["c", "a", "b"]), ("c", "a", "b")),
+        (["2", "0", "1"], None),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:labels are texts")
+def test_texts_without_class_names_are_those_of_memory(tmp_path, rng, texts, names):
+    """The first row groups and the first file do not have all classes."""
+    z = rng.normal(size=(9, 3))
+    frame = pd.DataFrame({f"logits_{j}": z[:, j] for j in range(3)})
+    frame["labels"] = texts[:1].repeat(9) if names == ("c", "a", "b") else texts[0]
+    frame["labels"] = frame["labels"].mask(frame.index > 4, texts[1])
+    frame["labels"] = frame["labels"].mask(frame.index > 6, texts[2])
+    frame.to_parquet(tmp_path / "whole.parquet")
+    frame[:6].to_parquet(tmp_path / "part-0.parquet", row_group_size=2)
+    frame[6:].to_parquet(tmp_path / "part-1.parquet", row_group_size=1)
+    source = Source.open(str(tmp_path / "part-*.parquet"))
+    batches = [next(p.batches()) for p in source.partitions]
+    there = Predictions.load(tmp_path / "whole.parquet")
+    assert {b.class_names for b in batches} == {names} == {there.class_names}
+    np.testing.assert_array_equal(np.concatenate([b.labels for b in batches]), there.labels)
+    np.testing.assert_array_equal(np.concatenate([b.logits for b in batches]), there.logits)
+
+
+def test_a_lone_named_column_takes_the_other_name_from_all_labels(tmp_path):
+    path = tmp_path / "p.parquet"
+    columns = {"logits_spam": [1.0, 2.0, -1.0], "label": ["spam", "spam", "ham"]}
+    pq.write_table(pa.table(columns), path, row_group_size=1)
+    batches = [next(p.batches()) for p in Source.open(path).partitions]
+    assert [b.labels.tolist() for b in batches] == [[1], [1], [0]]
+    assert {b.class_names for b in batches} == {("ham", "spam")}
+
+
+def test_labels_that_are_all_missing_need_no_names(tmp_path):
+    label = pa.array([None, None], pa.string())
+    path = _one(tmp_path / "p.parquet", logits=_logits([[1, 2], [3, 4]]), label=label)
+    assert next(Source.open(path, labels_required=False).partitions[0].batches()).labels is None
+    path = _one(tmp_path / "q.parquet", logits=_logits([[1, 2], [3, 4]]), label=["nan", "a"])
+    with pytest.raises(FileFormatError, match="label at row 0 is missing"):
+        Source.open(path)
+
+
+def test_a_file_without_rows_may_be_of_any_type(tmp_path):
+    _one(tmp_path / "0.parquet", logits=pa.array([], pa.null()), other=pa.array([], pa.null()))
+    _one(tmp_path / "1.parquet", logits=_logits([[1, 2]]), labels=[0])
+    assert Source.open(tmp_path).n == 1
+
+
+@pytest.mark.parametrize("classes", [None, ("high", "low", "medium")])
+def test_one_hot_labels_in_several_columns(tmp_path, rng, classes):
+    z, y = rng.normal(size=(30, 3)), rng.integers(0, 3, 30)
+    wide = {f"logits_{NAMES[j]}": z[:, j] for j in range(3)}
+    wide |= {f"labels_{NAMES[j]}": (y == j).astype(int) for j in (1, 2, 0)}
+    batch = _same_as_in_memory(_one(tmp_path / "p.parquet", **wide), classes=classes)
+    assert [batch.class_names[i] for i in batch.labels] == [NAMES[i] for i in y]
+    wide["labels_low"] = np.ones(30, int)
+    with pytest.raises(FileFormatError, match="expected a single-label task"):
+        Source.open(_one(tmp_path / "m.parquet", **wide))
 
 
 def _same_as_in_memory(path, **options):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from focalcal.cli import terminal
-from focalcal.errors import FileFormatError, InputError
+from focalcal.errors import FileFormatError, InputError, NoRowsError
 from focalcal.files import files_at
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ LAYOUTS = (
 Name = str | None
 VALUES = ("logits", "probs", "logits_prefix", "probs_prefix")
 """The options that name logits or probabilities."""
+T = TypeVar("T")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,8 +69,8 @@ class Inputs:
         from focalcal.predictions import concatenate
 
         parts: list[Predictions] = []
-        for file in files_of(where):
-            parts.append(self.load(file, **options).predictions)
+        for _, found in with_rows(files_of(where), lambda file: self.load(file, **options)):
+            parts.append(found.predictions)
             options["classes"] = parts[0].class_names or options.get("classes")
         return concatenate(parts)
 
@@ -133,3 +134,18 @@ def files_of(where: Path) -> list[Path]:
     if not (found := files_at(where)):
         raise FileFormatError(f"no files at {where}; check the pattern")
     return list(map(Path, found))
+
+
+def with_rows(files: Sequence[Path], read: Callable[[Path], T]) -> Iterator[tuple[Path, T]]:
+    """Each file and what `read` gives; of several files, those without rows are left out."""
+    empty: list[Path] = []
+    for file in files:
+        try:
+            found = read(file)
+        except NoRowsError:
+            empty.append(file)
+            if len(empty) == len(files):
+                raise
+            terminal.note(f"{file} has no rows and is left out")
+        else:
+            yield file, found

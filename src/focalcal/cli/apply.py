@@ -50,6 +50,7 @@ def apply(
 
     if target_prior or train_prior:
         fitted = _corrected(fitted, target_prior, train_prior, lambda: read(_only(file))[1])
+    step = {"calibrator": {"method": fitted.method, "file": calibrator.name}}
     if inputs.in_parts(file) and by is None:  # slices are read whole
         from focalcal import scale
 
@@ -57,20 +58,20 @@ def apply(
             inputs.parts(file, labels_required=False, classes=names) as (source, running),
             terminal.progress("calibrating") as tick,
         ):
-            scale.apply(source, fitted, output, running, floor=floor, progress=tick)
+            settings = {"floor": floor, "provenance": step, "progress": tick}
+            scale.apply(source, fitted, output, running, **settings)
         rows = source.n
     else:
         files = _inputs.files_of(file)
         suffixes = SUFFIXES if _inputs.is_several(file) else [output.name.lower()]
-        step = {"calibrator": {"method": fitted.method, "file": calibrator.name}}
-        for path, target in zip(files, output_paths(files, output, suffixes)):
-            found, logits = read(path)
+        targets = dict(zip(files, output_paths(files, output, suffixes)))
+        for path, (found, logits) in _inputs.with_rows(files, read):
             probs = fitted.predict_proba(logits)
             values = None if by is None else slice_names(found.predictions.column(by))
             for value in slices.keys() & set(values if slices else ()):
                 own = values == value
                 probs[own] = slices[value].predict_proba(logits[own])
-            found.save_calibrated(target, probs, step)
+            found.save_calibrated(targets[path], probs, step)
             rows += found.predictions.n
     record = {"file": str(output), "method": fitted.method, "n": rows}
     text = f"{terminal.count(rows, 'row')} calibrated by {fitted.method}, saved to {output}"

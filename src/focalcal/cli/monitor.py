@@ -151,8 +151,9 @@ def _batches(
 
     joined: dict[str, Batch] = {}
     with terminal.progress("batches") as tick:
-        for i, path in enumerate(paths):
-            for given, probs in read(path):
+        found = _inputs.with_rows(paths, lambda path: list(read(path)))
+        for i, (path, parts) in enumerate(found):
+            for given, probs in parts:
                 groups = slices(given.column(by)) if by else [(path.name, slice(None))]
                 for name, rows in groups:
                     labels = None if given.labels is None else given.labels[rows]

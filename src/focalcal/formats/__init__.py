@@ -78,7 +78,7 @@ def read_table(path: str | Path, layout: str | None = None) -> tuple[Table, dict
     reader = FORMATS[ending(path)].read
     if not path.exists():
         raise FileFormatError(f"no file at {path}; check the path")
-    if path.stat().st_size == 0:
+    if path.stat().st_size == 0 and reader is not read_jsonl:
         raise FileFormatError(f"{path} is empty; write predictions to it first")
     return reader(path)
 

@@ -24,15 +24,16 @@ def pyarrow_module() -> Any:
 
 def read_parquet(path: Path) -> tuple[Table, dict[str, Any]]:
     pyarrow = pyarrow_module()
-    return _columns_of(lambda: pyarrow.parquet.read_table(path), path, "parquet")
+    return columns_of(lambda: pyarrow.parquet.read_table(path), path, "parquet")
 
 
 def read_arrow(path: Path) -> tuple[Table, dict[str, Any]]:
     """An Arrow IPC file (also called feather), or the stream that datasets write."""
-    return _columns_of(lambda: _open_ipc(path), path, "arrow")
+    return columns_of(lambda: _open_ipc(path), path, "arrow")
 
 
-def _columns_of(read: Any, path: Path, kind: str) -> tuple[Table, dict[str, Any]]:
+def columns_of(read: Any, path: Path, kind: str) -> tuple[Table, dict[str, Any]]:
+    """The columns and the metadata of the Arrow table that `read()` gives."""
     try:
         arrow = read()
         stored = arrow.schema.metadata or {}
@@ -86,7 +87,7 @@ def read_dataset(path: Path) -> tuple[Table, dict[str, Any]]:
             f"{path} is a selection of another dataset; write it with flatten_indices() first"
         )
     pyarrow = pyarrow_module()
-    parts = [pyarrow.table(_columns_of(lambda f=f: _open_ipc(f), f, "arrow")[0]) for f in files]
+    parts = [pyarrow.table(columns_of(lambda f=f: _open_ipc(f), f, "arrow")[0]) for f in files]
     whole = pyarrow.concat_tables(parts)
     classes = {
         name: list(feature["names"])

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from focalcal.errors import FileFormatError
+from focalcal.errors import FileFormatError, NoRowsError
 from focalcal.formats.roles import distinct
 
 Table = dict[str, Any]
@@ -73,7 +73,7 @@ def read_delimited(path: Path) -> tuple[Table, dict[str, Any]]:
     except csv.Error as error:
         raise FileFormatError(f"{path} is not a readable csv file ({error})") from error
     if len(rows) < 2:
-        raise FileFormatError(f"{path} has a header but no rows; write predictions to it first")
+        raise NoRowsError(f"{path} has a header but no rows; write predictions to it first")
     header = [name.strip() for name in rows[0]]
     for i, row in enumerate(rows[1:]):
         if len(row) != len(header):
@@ -91,7 +91,7 @@ def read_jsonl(path: Path) -> tuple[Table, dict[str, Any]]:
     """One JSON object per line. Objects inside objects become columns such as `probs.cat`."""
     rows = [row for _, row in json_lines(path)]
     if not rows:
-        raise FileFormatError(f"{path} has no rows; write predictions to it first")
+        raise NoRowsError(f"{path} has no rows; write predictions to it first")
     return table_of(rows), {}
 
 

@@ -14,12 +14,12 @@ from focalcal.calibrators import Calibrator
 from focalcal.errors import InputError
 from focalcal.files import atomic_path, output_paths
 from focalcal.formats.arrow import numpy_to_column, pyarrow_module
-from focalcal.formats.classes import MissingLabel, labels_by_name, metadata_of
+from focalcal.formats.classes import labels_by_name, metadata_of
 from focalcal.formats.roles import distinct, not_overwritten
 from focalcal.formats.text import METADATA
-from focalcal.predictions import Predictions, like_given
+from focalcal.predictions import like_given
 from focalcal.scale.engines import Engine, Progress, StreamEngine
-from focalcal.scale.source import Partition, Source, open_parquet
+from focalcal.scale.source import Partition, Source, open_parquet, stored_metadata
 
 
 def apply(
@@ -29,6 +29,7 @@ def apply(
     engine: Engine | None = None,
     *,
     floor: float | None = None,
+    provenance: dict[str, Any] | None = None,
     progress: Progress | None = None,
 ) -> list[Path]:
     """Write calibrated probabilities of every file of the source under the folder `out`.
@@ -36,7 +37,8 @@ def apply(
     Each output has the name, the row groups and the row order of its input. The column `probs`
     takes the place of the logits (or probabilities); all other columns are kept. Every file appears
     whole or not at all, and a second run writes the same bytes. One input file may also be given
-    an output file (`out` ends in .parquet). Returns the files written.
+    an output file (`out` ends in .parquet). provenance: added to that of each file. Returns the
+    files written.
     """
     if calibrator.n_classes_ != source.n_classes:
         raise InputError(
@@ -47,18 +49,22 @@ def apply(
     outputs = output_paths(source.paths, out, (".parquet",))
     parts = [tuple(p for p in source.partitions if p.path == path) for path in source.paths]
     tasks = list(zip(parts, map(str, outputs)))
-    work = partial(calibrate_file, calibrator=calibrator, floor=floor)
+    step = provenance or {"calibrator": {"method": calibrator.method}}
+    work = partial(calibrate_file, calibrator=calibrator, floor=floor, provenance=step)
     engine.map_reduce(work, tasks, add, progress)
     return outputs
 
 
 def calibrate_file(
-    task: tuple[tuple[Partition, ...], str], calibrator: Calibrator, floor: float | None
+    task: tuple[tuple[Partition, ...], str],
+    calibrator: Calibrator,
+    floor: float | None,
+    provenance: dict[str, Any],
 ) -> int:
     """Write one output file of the row groups of one input; returns its rows."""
     (partitions, output), rows = task, 0
     with open_parquet(partitions[0].path) as file, atomic_path(output) as temporary:
-        tables = (_calibrated(p.table(file), p, calibrator, floor) for p in partitions)
+        tables = (_calibrated(p, file, calibrator, floor, provenance) for p in partitions)
         first = next(tables)
         with pyarrow_module().parquet.ParquetWriter(temporary, first.schema) as writer:
             for table in chain([first], tables):
@@ -67,28 +73,29 @@ def calibrate_file(
     return rows
 
 
-def _read(table: Any, partition: Partition) -> Predictions:
-    """The predictions of a row group; labels are checked, but none need be known."""
-    try:
-        keys = dataclasses.replace(partition.keys, labels_required=True)
-        return dataclasses.replace(partition, keys=keys).predictions(table, 0)
-    except MissingLabel:
-        columns = dataclasses.replace(partition.columns, labels=())
-        return dataclasses.replace(partition, columns=columns).predictions(table, 0)
-
-
-def _calibrated(table: Any, partition: Partition, calibrator: Calibrator, floor: Any) -> Any:
-    predictions = _read(table, partition)
+def _calibrated(
+    partition: Partition,
+    file: Any,
+    calibrator: Calibrator,
+    floor: float | None,
+    provenance: dict[str, Any],
+) -> Any:
+    """A row group with calibrated probabilities; its labels are checked, but need not be known."""
+    table = partition.table(file)
+    keys = dataclasses.replace(partition.keys, labels_required=False)
+    predictions = dataclasses.replace(partition, keys=keys).predictions(table, 0)
     probs = calibrator.predict_proba(predictions.as_logits(floor))
     replaced = partition.columns.values
     before = table.column_names[: table.column_names.index(replaced[0])]
     place = sum(name not in replaced for name in before)
+    given = stored_metadata(table.schema, partition.path).get("provenance", {})
+    by_name = labels_by_name(partition.metadata)
+    metadata = metadata_of("auto", partition.columns.class_names, by_name)
+    metadata |= {"provenance": given | provenance}
+    schema = {**(table.schema.metadata or {}), METADATA.encode(): json.dumps(metadata)}
     table = table.drop_columns(list(replaced))
     names = [not_overwritten(name) for name in table.column_names]
     distinct(names, partition.path)
     table = table.rename_columns(names)
-    by_name = labels_by_name(partition.metadata)
-    metadata = metadata_of("auto", partition.columns.class_names, by_name)
-    schema = {**(table.schema.metadata or {}), METADATA: json.dumps(metadata)}
     table = table.add_column(place, "probs", numpy_to_column(like_given(probs, predictions)))
     return table.replace_schema_metadata(schema)

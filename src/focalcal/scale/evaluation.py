@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from functools import partial
 from typing import Any
 
@@ -9,6 +10,8 @@ import numpy as np
 
 from focalcal import kernels
 from focalcal.columns import read
+from focalcal.errors import InputWarning
+from focalcal.loading import carried
 from focalcal.metrics import CalibrationStats
 from focalcal.metrics.slicing import cut, edges_of, named_rows
 from focalcal.scale.engines import Engine, Progress, StreamEngine
@@ -45,6 +48,14 @@ def statistics_by(
     Where to cut columns of many numbers is read from a sample of the rows.
     """
     sample = source.sample(_SAMPLED_ROWS).extra
+    for name, column in sample.items():
+        if column.dtype == object and carried(column).dtype != object:
+            warnings.warn(
+                f"column {name!r} holds numbers as texts; in parts each text is a slice of its "
+                "own, store numbers to have them cut as in memory",
+                InputWarning,
+                stacklevel=2,
+            )
     edges = {name: edges_of(column) for name, column in sample.items()}
     return _collect(source, engine, bins, edges, progress)
 

@@ -10,10 +10,16 @@ from typing import Any, Self, Unpack
 import numpy as np
 
 from focalcal import loading
-from focalcal.errors import FileFormatError, InputError
+from focalcal.errors import FileFormatError, InputError, NoRowsError
 from focalcal.files import files_at
 from focalcal.formats import classes, roles
-from focalcal.formats.arrow import column_to_plain, is_list, is_text, pyarrow_module
+from focalcal.formats.arrow import (
+    column_to_plain,
+    columns_of,
+    is_list,
+    is_text,
+    pyarrow_module,
+)
 from focalcal.formats.roles import KeyOptions, Keys, Roles
 from focalcal.formats.text import METADATA, parse_metadata
 from focalcal.predictions import Predictions, concatenate
@@ -103,7 +109,8 @@ class Partition:
             raise InputError(
                 f"{where}: expected {self.n_classes} classes, as in the first file, got {k}"
             )
-        given = loading.read(values, table, self.metadata, found, self.keys, where).predictions
+        read = loading.read(values, table, self.metadata, found, self.keys, where, quiet=True)
+        given = read.predictions
         if given.task == "multilabel":
             raise FileFormatError(f"{where}: {_SINGLE_LABEL}")
         extra = {name: column_to_plain(batch.column(name)) for name in self.extra}
@@ -145,6 +152,8 @@ class Source:
         partitions: list[Partition] = []
         for path in paths:
             with open_parquet(path) as file:
+                if file.metadata.num_rows == 0:
+                    continue
                 columns, metadata, order = _columns(path, file.schema_arrow, named)
                 missing = [name for name in extra if name not in file.schema_arrow.names]
                 if missing:
@@ -174,7 +183,9 @@ class Source:
                 named = dataclasses.replace(named, classes=named.classes or columns.class_names)
         partitions = [p for p in partitions if p.rows]
         if not partitions:
-            raise FileFormatError(f"expected predictions in {where}, got files without rows")
+            raise NoRowsError(f"expected predictions in {where}, got files without rows")
+        if names := _names_in_labels(partitions):
+            return cls.open(where, extra=extra, **{**keys, "classes": names})
         first = next(partitions[0].batches(rows=1))
         partitions = [dataclasses.replace(p, n_classes=first.n_classes) for p in partitions]
         return cls(tuple(partitions), first.n_classes, sum(p.rows for p in partitions))
@@ -229,34 +240,71 @@ def open_parquet(path: str) -> Any:
     return file
 
 
+def stored_metadata(schema: Any, path: str) -> dict[str, Any]:
+    """What a file says about its columns."""
+    text = (schema.metadata or {}).get(METADATA.encode(), b"{}").decode(errors="replace")
+    return parse_metadata(text, Path(path))
+
+
+def _names_in_labels(partitions: Sequence[Partition]) -> tuple[str, ...] | None:
+    """Class names that only texts as labels tell: those of all labels, as if read in memory."""
+    first = partitions[0]
+    path, keys = first.path, first.keys
+    with open_parquet(path) as file:
+        schema = file.schema_arrow
+    found = dataclasses.replace(roles.find(list(schema.names), keys, path), ids=None)
+    own = keys.classes or found.class_names or stored_metadata(schema, path).get("class_names")
+    if len(own or ()) > 1 or len(found.labels) != 1:
+        return None
+    label, pyarrow = found.labels[0], pyarrow_module()
+    if not is_text(schema.field(label).type):
+        return None
+
+    def distinct() -> Any:
+        parts = []
+        for partition in partitions:
+            with open_parquet(partition.path) as file:
+                group = file.read_row_group(partition.row_group, columns=[label])
+                parts.append(group.column(label).drop_null().unique())
+        return pyarrow.table({label: pyarrow.chunked_array(parts)}, metadata=schema.metadata)
+
+    table, metadata = columns_of(distinct, Path(path), "parquet")
+    columns = dataclasses.replace(first.columns, labels=())
+    start = next(dataclasses.replace(first, columns=columns).batches(rows=1))
+    shape = len(table[label]), start.n_classes
+    if not shape[0]:
+        return None
+    values = np.full(shape[:1] if start.one_column else shape, 1 / shape[1])
+    try:
+        return loading.read(values, table, metadata, found, keys, path).predictions.class_names
+    except classes.MissingLabel:  # reading names its row
+        return None
+    except InputError as error:
+        raise FileFormatError(f"{error}, as in --classes a,b,c") from error
+
+
 def _columns(
     path: str, schema: Any, keys: Keys
 ) -> tuple[Roles, dict[str, Any], tuple[int, ...] | None]:
     """The columns in class order with the class names, what the labels mean, and the order."""
-    text = (schema.metadata or {}).get(METADATA.encode(), b"{}").decode(errors="replace")
-    metadata = parse_metadata(text, Path(path))
+    metadata = stored_metadata(schema, path)
     roles.distinct(schema.names, path)
     found = roles.find(list(schema.names), keys, path)
-    if "multilabel" in (metadata.get("task"), keys.task) or len(found.labels) > 1:
+    if "multilabel" in (metadata.get("task"), keys.task):
         raise FileFormatError(f"{path}: {_SINGLE_LABEL}")
-    values = found.values
+    values, labels = found.values, found.labels
     single = len(values) == 1 and not is_list(schema.field(values[0]).type)
     own = metadata.get("class_names")
     names, order = classes.class_names(found, own, keys, single, None, path)
     if order is not None:
         if len(order) == len(values):
             values = tuple(values[i] for i in order)
-        kind = schema.field(found.labels[0]).type if found.labels else None
-        if kind and not (
-            is_text(kind) or is_list(kind)
-        ):  # names and one-hot labels say their class
+        kind = schema.field(labels[0]).type if labels else None
+        if len(order) == len(labels):
+            labels = tuple(labels[i] for i in order)
+        elif kind and not (is_text(kind) or is_list(kind)):  # which say their class
             # Of the folder: Python shows the same text once, and files may be many.
             classes.warn_of_order(names, str(Path(path).parent))
-    if found.labels and names is None and is_text(schema.field(found.labels[0]).type):
-        raise FileFormatError(
-            f"{path}: expected class names for the texts in {found.labels[0]!r}; "
-            "give them in the order of the columns with --classes a,b,c"
-        )
-    columns = dataclasses.replace(found, values=values, ids=None, class_names=names)
+    columns = dataclasses.replace(found, values=values, labels=labels, ids=None, class_names=names)
     meaning = {} if classes.labels_by_name(metadata) else {"class_names": names}
     return columns, meaning, None if order is None else tuple(order)

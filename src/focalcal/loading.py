@@ -112,7 +112,8 @@ def from_table(table: Table, metadata: dict[str, Any], keys: Keys, where: str) -
             if _rows(c) == len(keys.rows)
         }
     found = roles.find(list(table), keys, where)
-    if _rows(table[found.values[0]]) == 0:
+    first = table[found.values[0]]
+    if getattr(first, "ndim", 1) and not len(first):
         raise NoRowsError(f"{where} has no rows; write predictions to it first")
     if metadata.get("are_codes") and len(found.labels) == 1:
         table |= _names_of_codes(table, metadata["categories"], found, keys)

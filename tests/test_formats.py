@@ -121,16 +121,16 @@ def test_missing_empty_and_unknown_files(tmp_path):
 def test_csv_faults_name_row_and_column(tmp_path):
     path = tmp_path / "p.csv"
     path.write_text("logits_0,logits_1,labels\n1,2,0\n1,two,1\n")
-    with pytest.raises(FileFormatError, match=r"column 'logits_1': .* got 'two' at row 1"):
+    with pytest.raises(FileFormatError, match=r"column 'logits_1': .* got 'two' at row 1; fill or drop"):
         Predictions.load(path)
     path.write_text("logits_0,logits_1,labels\n1,2,0\n1,2\n")
-    with pytest.raises(FileFormatError, match="expected 3 columns, got 2 at row 1"):
+    with pytest.raises(FileFormatError, match="expected 3 columns, got 2 at row 1; the header is logits_0"):
         read_table(path)
     path.write_text("logits_0,logits_1,labels\n1,2\n3,4\n")
     with pytest.raises(FileFormatError, match="expected 3 columns, got 2 at row 0"):
         read_table(path)
     path.write_text("logits_0,logits_0\n1,2\n")
-    with pytest.raises(FileFormatError, match="distinct column names"):
+    with pytest.raises(FileFormatError, match="distinct column names, got 'logits_0' twice; rename"):
         read_table(path)
     path.write_text("logits_0,labels\n")
     with pytest.raises(FileFormatError, match="no rows"):

@@ -586,6 +586,47 @@ def test_texts_of_spreadsheets(tmp_path):
         assert p.probs.tolist() == [[0.4, 0.6], [0.5, 0.5]]
 
 
+def test_the_line_that_names_the_separator_for_spreadsheets(tmp_path):
+    for separator in ",;\t|":
+        text = f"prob_a{separator}prob_b{separator}y\r\n0.5{separator}0.5{separator}1\r\n"
+        (tmp_path / "p.csv").write_bytes(f"\ufeffsep={separator}\r\n{text}".encode())
+        p = Predictions.load(tmp_path / "p.csv")
+        assert (p.class_names, p.labels.tolist()) == (("a", "b"), [1])
+
+
+@pytest.mark.parametrize("write", [str, np.array, lambda row: f" [{row[0]} {row[1]}\n] "])
+def test_lists_as_texts(tmp_path, write):
+    """As pandas writes lists and arrays in a column to csv."""
+    rows, labels = [[-1.5, 2e-3], [0.25, 3.0]], [[1, 1], [0, 1]]
+    boxes = ["[1, 2]", "[3, 4]"]
+    frame = pd.DataFrame({"logits": [write(row) for row in rows], "box": boxes})
+    frame.assign(y=[1, 0]).to_csv(tmp_path / "p.csv", index=False)
+    p = Predictions.load(tmp_path / "p.csv")
+    assert p.logits.tolist() == rows
+    assert p.column("box").tolist() == boxes
+    frame.assign(y=list(map(write, labels))).to_csv(tmp_path / "m.csv", index=False)
+    many = Predictions.load(tmp_path / "m.csv")
+    assert (many.task, many.labels.tolist()) == ("multilabel", labels)
+    frame.assign(logits=["[1, 2]", "[1, 2, 3]"], y=[1, 0]).to_csv(tmp_path / "p.csv")
+    with pytest.raises(FileFormatError, match="expected lists of length 2, as in row 0, got 3"):
+        Predictions.load(tmp_path / "p.csv")
+
+
+@pytest.mark.parametrize("missing", ["", "NA", "#N/A"])
+def test_missing_cells_among_carried_numbers(tmp_path, missing):
+    table = pd.DataFrame({"probs": [0.1, 0.2, 0.3], "y": [0, 1, 0]})
+    table["week"] = ["9", missing, "10"]
+    table["age"] = ["9,5", "10", missing]
+    table["name"] = ["x", missing, "10"]
+    table["none"] = missing
+    table.to_csv(tmp_path / "p.csv", index=False)
+    p = Predictions.load(tmp_path / "p.csv")
+    assert p.column("week").tolist() == [9, None, 10]
+    np.testing.assert_array_equal(p.column("age"), [9.5, 10.0, np.nan])
+    assert p.column("name").tolist() == ["x", missing, "10"]
+    assert p.column("none").tolist() == [missing] * 3
+
+
 def test_json_lines_with_unicode_line_separators(tmp_path):
     path = tmp_path / "p.jsonl"
     texts = ["one\u2028two", "three\x85four"]

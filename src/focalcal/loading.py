@@ -62,7 +62,7 @@ class Loaded:
         write_table(path, table, metadata | {"provenance": given.provenance | provenance})
 
 
-_CODE = re.compile(r"[-+]?0[0-9]")
+_CODE = re.compile(r"[-+]?0[0-9]|\s*\[")
 _THOUSANDS = re.compile(r"[-+]?[1-9][0-9]{0,2}(,[0-9]{3})+")
 _WHOLE = re.compile(r"-?[0-9]+", re.ASCII)
 
@@ -272,22 +272,28 @@ def _task_of(task: str, labels: np.ndarray) -> tuple[str, np.ndarray]:
 
 
 def carried(column: Any) -> np.ndarray:
-    """A carried column: numbers where all of its texts are, otherwise as it is.
+    """A carried column: numbers where all of its texts are, or are missing, otherwise as it is.
 
     Numbers with leading zeros, or too long for an integer, are codes: they stay texts. So do
-    numbers such as 1,234 if all commas may separate thousands.
+    lists, and numbers such as 1,234 if all commas may separate thousands.
     """
     values = columns.plain(column)
     if values.dtype != object or not all(isinstance(v, str) for v in values):
         return values
-    texts = set(values.tolist())
+    known = np.array([v.strip().lower() not in classes.MISSING for v in values], dtype=bool)
+    texts = set(values[known].tolist())
     commas = [text for text in texts if "," in text]
     thousands = bool(commas) and all(map(_THOUSANDS.fullmatch, commas))
     if thousands or any(map(_CODE.match, texts)):
         return values
     try:
-        if all(_WHOLE.fullmatch(text) for text in texts):
-            return values.astype(np.int64)
-        return columns.numbers(values, "")
+        if texts and all(_WHOLE.fullmatch(text) for text in texts):
+            whole = values[known].astype(np.int64)
+            if known.all():
+                return whole
+            found = np.full(len(values), None, dtype=object)
+            found[known] = whole
+            return found
+        return columns.numbers(np.where(known, values, "nan" if texts else values), "")
     except (FileFormatError, OverflowError):
         return values

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,8 @@ import numpy as np
 from focalcal.errors import FileFormatError
 from focalcal.formats import arrow
 from focalcal.formats.classes import MissingLabel, is_number, number
+
+_LIST = re.compile(r"\s*\[[-+0-9.,eE\s]*\]\s*")
 
 
 def plain(column: Any) -> np.ndarray:
@@ -24,6 +27,7 @@ def numbers(column: Any, where: str) -> np.ndarray:
         raise FileFormatError(f"{where}: expected a value for each sample, got a single one")
     if column.dtype != object:
         return column
+    column = _lists(column)
     if any(isinstance(value, list | tuple | np.ndarray) for value in column):
         return _stacked(column, where)
     try:
@@ -34,8 +38,17 @@ def numbers(column: Any, where: str) -> np.ndarray:
         if row is None:
             return np.array([number(value) for value in column])
         raise FileFormatError(
-            f"{where}: expected a number, got {column[row]!r} at row {row}"
+            f"{where}: expected a number, got {column[row]!r} at row {row}; fill or drop such rows"
         ) from None
+
+
+def _lists(column: np.ndarray) -> np.ndarray:
+    """Texts such as "[0.1, 0.9]" or "[0.1 0.9]", as frames write lists and arrays, as lists."""
+    if not all(isinstance(text, str) and _LIST.fullmatch(text) for text in column):
+        return column
+    found = np.empty(len(column), dtype=object)
+    found[:] = [text.strip("[] \n").replace(",", " ").split() for text in column]
+    return found
 
 
 def _stacked(column: np.ndarray, where: str) -> np.ndarray:
@@ -67,6 +80,7 @@ def labels(column: Any, where: str) -> np.ndarray:
         unknown = [x is None or (isinstance(x, float) and x != x) for x in column]
         if any(unknown):
             raise MissingLabel(where, np.array(unknown))
+        column = _lists(column)
         if all(isinstance(value, str) for value in column):
             return column
         if all(isinstance(value, bool) for value in column):

@@ -149,7 +149,10 @@ def listed(names: Iterable[str]) -> str:
 def distinct(names: Sequence[str], where: str) -> None:
     """Refuse a table of which two columns have the same name."""
     if len(set(names)) != len(names):
-        raise FileFormatError(f"{where}: expected distinct column names, got {list(names)}")
+        twice = next(name for name in names if names.count(name) > 1)
+        raise FileFormatError(
+            f"{where}: expected distinct column names, got {twice!r} twice; rename or drop one"
+        )
 
 
 _NUMBER = re.compile(r"[+-]?\d+(\.\d+)?")

@@ -11,6 +11,7 @@ import csv
 import gzip
 import io
 import json
+import re
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -19,11 +20,12 @@ from typing import Any
 import numpy as np
 
 from focalcal.errors import FileFormatError, NoRowsError
-from focalcal.formats.roles import distinct
+from focalcal.formats.roles import distinct, listed
 
 Table = dict[str, Any]
 """Columns by name; see `focalcal.formats`."""
 _DELIMITERS = ",;\t|"
+_SEPARATOR = re.compile(r"sep=([,;\t|])\s*")
 _UTF_16 = codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE
 METADATA = "focalcal"
 """The name under which a file keeps JSON about its columns."""
@@ -60,12 +62,15 @@ def read_text(path: Path) -> str:
 def read_delimited(path: Path) -> tuple[Table, dict[str, Any]]:
     """Columns with a header; the delimiter is the one the header has most: , ; | or a tab.
 
-    Empty rows and nameless empty columns, which spreadsheets append, are left out.
+    A first line such as `sep=;` names it, as for spreadsheets. Empty rows and nameless empty
+    columns, which spreadsheets append, are left out.
     """
     text = read_text(path)
     if "\n" not in text:  # lines of old Macintosh files end in \r
         text = text.replace("\r", "\n")
-    first = text.split("\n", 1)[0]
+    first, _, rest = text.partition("\n")
+    if told := _SEPARATOR.fullmatch(first):
+        text, first = rest, told[1]
     delimiter = max(_DELIMITERS, key=first.count)
     reader = csv.reader(io.StringIO(text), delimiter=delimiter, skipinitialspace=True)
     try:
@@ -78,7 +83,8 @@ def read_delimited(path: Path) -> tuple[Table, dict[str, Any]]:
     for i, row in enumerate(rows[1:]):
         if len(row) != len(header):
             raise FileFormatError(
-                f"{path}: expected {len(header)} columns, got {len(row)} at row {i}"
+                f"{path}: expected {len(header)} columns, got {len(row)} at row {i}; "
+                f"the header is {listed(header)}"
             )
     columns = [
         (name, column) for name, column in zip(header, zip(*rows[1:])) if name or any(column)

@@ -112,6 +112,8 @@ def test_missing_empty_and_unknown_files(tmp_path):
         read_table(tmp_path / "p.npz")
     with pytest.raises(FileFormatError, match="ending in"):
         read_table(tmp_path / "p.pkl")
+    with pytest.raises(FileFormatError, match=r"no file or folder at .*nowhere; check"):
+        read_table(tmp_path / "nowhere")
     (tmp_path / "empty").mkdir()
     for folder, holds in ((tmp_path, "empty, p.npz"), (tmp_path / "empty", "nothing")):
         with pytest.raises(FileFormatError, match=f"got the folder .*, which holds {holds}; name"):
@@ -121,16 +123,22 @@ def test_missing_empty_and_unknown_files(tmp_path):
 def test_csv_faults_name_row_and_column(tmp_path):
     path = tmp_path / "p.csv"
     path.write_text("logits_0,logits_1,labels\n1,2,0\n1,two,1\n")
-    with pytest.raises(FileFormatError, match=r"column 'logits_1': .* got 'two' at row 1; fill or drop"):
+    with pytest.raises(
+        FileFormatError, match=r"column 'logits_1': .* got 'two' at row 1; fill or drop"
+    ):
         Predictions.load(path)
     path.write_text("logits_0,logits_1,labels\n1,2,0\n1,2\n")
-    with pytest.raises(FileFormatError, match="expected 3 columns, got 2 at row 1; the header is logits_0"):
+    with pytest.raises(
+        FileFormatError, match="expected 3 columns, got 2 at row 1; the header is logits_0"
+    ):
         read_table(path)
     path.write_text("logits_0,logits_1,labels\n1,2\n3,4\n")
     with pytest.raises(FileFormatError, match="expected 3 columns, got 2 at row 0"):
         read_table(path)
     path.write_text("logits_0,logits_0\n1,2\n")
-    with pytest.raises(FileFormatError, match="distinct column names, got 'logits_0' twice; rename"):
+    with pytest.raises(
+        FileFormatError, match="distinct column names, got 'logits_0' twice; rename"
+    ):
         read_table(path)
     path.write_text("logits_0,labels\n")
     with pytest.raises(FileFormatError, match="no rows"):

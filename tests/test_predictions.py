@@ -215,7 +215,7 @@ def test_ids_and_other_columns_are_carried(tmp_path):
         assert again.ids.tolist() == p.ids.tolist()
         assert again.column("country").tolist() == p.column("country").tolist()
         assert again.column("age").tolist() == [1.5, 2, 3, 4]
-    assert p.column("labels").tolist() == LABELS.tolist()
+    assert p.column("labels").tolist() == p.column("y_true").tolist() == LABELS.tolist()
     with pytest.raises(InputError, match="country, age, ids, labels; got 'town'"):
         p.column("town")
 

@@ -25,7 +25,7 @@ from focalcal._labels import encode
 from focalcal.errors import InputError
 from focalcal.formats import TEXT, ending, write_table
 from focalcal.formats.classes import metadata_of
-from focalcal.formats.roles import KeyOptions, listed
+from focalcal.formats.roles import IDS, LABELS, KeyOptions, listed
 
 TASKS = ("auto", "multilabel")
 
@@ -173,7 +173,7 @@ class Predictions:
         return dataclasses.replace(self, **picked, extra=extra)
 
     def column(self, name: str) -> np.ndarray:
-        """A carried column (N, …), the ids or the labels by name.
+        """A carried column (N, …), the ids or the labels by one of their usual names.
 
         >>> Predictions(probs=[0.2, 0.9], extra={"country": ["FI", "SE"]}).column("country")
         array(['FI', 'SE'], dtype='<U2')
@@ -181,6 +181,8 @@ class Predictions:
         own = {"ids": self.ids, "labels": self.labels}
         given = {k: to_numpy(x) for k, x in own.items() if x is not None and k not in self.extra}
         known = self.extra | given
+        usual = {**dict.fromkeys(IDS, "ids"), **dict.fromkeys(LABELS, "labels")}
+        name = name if name in known else usual.get(name, name)
         if name not in known:
             names = ", ".join(known) or "none"
             raise InputError(f"expected one of these columns: {names}; got {name!r}")

@@ -75,6 +75,8 @@ def read_table(path: str | Path, layout: str | None = None) -> tuple[Table, dict
             f"expected a file, got the folder {path}, which holds {holds}; name a file of "
             f"predictions, or several by a pattern such as '{path / '*.csv'}'"
         )
+    if not path.suffix and not path.exists():
+        raise FileFormatError(f"no file or folder at {path}; check the path")
     reader = FORMATS[ending(path)].read
     if not path.exists():
         raise FileFormatError(f"no file at {path}; check the path")

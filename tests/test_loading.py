@@ -681,6 +681,22 @@ def test_categories_in_the_order_of_their_occurrence_are_only_texts(tmp_path, en
         )
 
 
+@pytest.mark.parametrize(
+    "given", [pa.table({"probs": [0.5], "y": [1]}), pl.LazyFrame({"probs": [0.5]}), {}, Z]
+)
+def test_what_is_no_frame(given):
+    with pytest.raises(InputError, match=f"pandas or polars frame, got {type(given).__name__};"):
+        Predictions.from_frame(given)
+
+
+def test_objects_within_objects(tmp_path):
+    row = '{"out": {"probs": {"cat": 0.25, "dog": 0.75}, "ms": 7}, "y": "dog"}\n'
+    (tmp_path / "p.jsonl").write_text(row)
+    p = Predictions.load(tmp_path / "p.jsonl", probs="out.probs")
+    assert (p.class_names, p.probs.tolist()) == (("cat", "dog"), [[0.25, 0.75]])
+    assert p.column("out.ms").tolist() == [7]
+
+
 def test_frames_whose_columns_have_commas_or_the_same_name():
     given = pd.DataFrame({"a,b": [0.4], "c": [0.6], "label": ["c"]})
     p = Predictions.from_frame(given, probs=["a,b", "c"])

@@ -83,6 +83,11 @@ def load(path: str | Path, keys: Keys | None = None, layout: str | None = None) 
 
 def from_frame(frame: Any, keys: Keys) -> Predictions:
     """The predictions in a pandas or polars frame with named columns."""
+    if not (hasattr(frame, "to_numpy") and hasattr(frame, "columns")):
+        raise InputError(
+            f"expected a pandas or polars frame, got {type(frame).__name__}; convert it, as with "
+            "to_pandas() or collect(), or give its arrays to Predictions"
+        )
     where = type(frame).__module__.split(".")[0] + " frame"
     roles.distinct(list(map(str, frame.columns)), where)
     table: Table = {}

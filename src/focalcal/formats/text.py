@@ -117,13 +117,11 @@ def table_of(rows: Sequence[dict[str, Any]]) -> Table:
     return {name: objects([row.get(name) for row in flat]) for name in names}
 
 
-def _flat(row: dict[str, Any]) -> dict[str, Any]:
+def _flat(row: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     out: dict[str, Any] = {}
     for name, value in row.items():
-        if isinstance(value, dict):
-            out |= {f"{name}.{inner}": part for inner, part in value.items()}
-        else:
-            out[name] = value
+        inner = isinstance(value, dict)
+        out |= _flat(value, f"{prefix}{name}.") if inner else {prefix + name: value}
     return out
 
 

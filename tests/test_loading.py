@@ -681,6 +681,16 @@ def test_categories_in_the_order_of_their_occurrence_are_only_texts(tmp_path, en
         )
 
 
+def test_a_missing_label_of_several_columns(tmp_path):
+    path = tmp_path / "p.csv"
+    path.write_text("prob_a,prob_b,label_a,label_b\n0.5,0.2,1,0\n0.1,0.9,1,\n")
+    with pytest.raises(FileFormatError, match="column 'label_b': the label at row 1 is missing"):
+        Predictions.load(path)
+    with pytest.warns(InputWarning, match="labels are not used"):
+        found = Predictions.load(path, labels_required=False, task="multilabel")
+    assert (found.labels, sorted(found.extra)) == (None, ["label_a", "label_b"])
+
+
 @pytest.mark.parametrize(
     "given", [pa.table({"probs": [0.5], "y": [1]}), pl.LazyFrame({"probs": [0.5]}), {}, Z]
 )

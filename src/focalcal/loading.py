@@ -262,6 +262,8 @@ def _labels(table: Table, names: Sequence[str], where: str) -> np.ndarray | None
         return None
     read = {name: columns.labels(table[name], f"{where}: column {name!r}") for name in names}
     if len(names) > 1:
+        for name, column in read.items():
+            classes.refuse_missing(column, (), f"{where}: column {name!r}")
         return matrix({name: classes.truths(x) for name, x in read.items()}, names, where)
     labels = read[names[0]]
     return labels[:, 0] if labels.shape[1:] == (1,) else labels

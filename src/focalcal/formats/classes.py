@@ -97,9 +97,7 @@ def class_labels(
     given = set(labels) if texts else set()
     if texts and given <= set(names):
         return labels
-    missing = [text for text in given - set(names) if text.strip().lower() in MISSING]
-    if missing:
-        raise MissingLabel(where, np.isin(labels, missing))
+    refuse_missing(labels, names, where)
     truth = truths(labels)
     if truth.dtype == bool and len(names) == 2:
         called = {name.lower(): name for name in names}
@@ -113,6 +111,14 @@ def class_labels(
     if named:
         return np.array([named.get(x, f"{x:g}") for x in values.tolist()], dtype=object)
     return whole(values)
+
+
+def refuse_missing(labels: np.ndarray, names: Sequence[str], where: str) -> None:
+    """MissingLabel for the first text that stands for none, unless a class is called so."""
+    given = set(labels) - set(names) if labels.dtype == object else set()
+    missing = [text for text in given if text.strip().lower() in MISSING]
+    if missing:
+        raise MissingLabel(where, np.isin(labels, missing))
 
 
 def warn_of_order(names: Sequence[str], where: str) -> None:

@@ -29,17 +29,13 @@ class Erratum:
     evidence: dict[str, float]
 
 
-def errata() -> list[Erratum]:
+@cache
+def errata() -> tuple[Erratum, ...]:
     """Every erratum of the four papers that numbers can show (a few seconds, once).
 
     >>> [e.where for e in errata() if e.paper == "Charoenphakdee"]
     ['risk-minimiser table']
     """
-    return list(_computed())
-
-
-@cache
-def _computed() -> tuple[Erratum, ...]:
     return tuple(Erratum(*text, evidence()) for text, evidence in _ENTRIES)
 
 

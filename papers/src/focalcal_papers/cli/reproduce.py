@@ -47,9 +47,6 @@ def reproduce(
     out: Annotated[
         Path | None, typer.Option(help="Result store: results; --list looks in papers/results too.")
     ] = None,
-    only: Annotated[
-        str, typer.Option(metavar="TEXT", help="Only recipes whose label contains this.")
-    ] = "",
     add: Annotated[
         list[Path] | None,
         typer.Option(metavar="RUN_DIR", help="Add a finished run folder to the store."),
@@ -90,7 +87,7 @@ def reproduce(
     for name in chosen:
         try:
             with terminal.working(name):
-                options = {"data": data, "device": device, "only": only, "tell": _tell}
+                options = {"data": data, "device": device, "tell": _tell}
                 result = run_experiment(EXPERIMENTS[name], scale, out, **options)
         except NothingToRun as error:
             if not records and name == chosen[-1]:

@@ -13,7 +13,7 @@ from focalcal.errors import FileFormatError
 PathLike = str | os.PathLike[str]
 
 
-def check_folder(folder: str | os.PathLike[str] | None, name: str) -> Path:
+def check_folder(folder: PathLike | None, name: str) -> Path:
     """The folder as a path; None or a folder that does not exist is an error."""
     if folder is None or not Path(folder).is_dir():
         raise FileFormatError(
@@ -32,11 +32,7 @@ def find_folder(folder: Path, names: Sequence[str], files: Sequence[str]) -> Pat
 
 
 def locate(
-    folder: str | os.PathLike[str] | None,
-    name: str,
-    subfolders: Sequence[str],
-    files: Sequence[str],
-    source: str,
+    folder: PathLike | None, name: str, subfolders: Sequence[str], files: Sequence[str], source: str
 ) -> Path:
     """`find_folder`, with an error that says which files are missing and where to get them."""
     folder = check_folder(folder, name)

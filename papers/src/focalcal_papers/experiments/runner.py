@@ -20,9 +20,6 @@ class NothingToRun(InputError):
     """None of an experiment's runs could begin: the message says why."""
 
 
-Tell = Callable[[str], None]
-
-
 def reproduce(
     experiment: Experiment,
     scale: str,
@@ -30,14 +27,12 @@ def reproduce(
     *,
     data: Path | None = None,
     device: str = "auto",
-    only: str = "",
-    tell: Tell = lambda message: None,
+    tell: Callable[[str], None] = lambda message: None,
 ) -> Result:
     """Run an experiment at a scale and keep its findings and figure under `out`.
 
     Runs live in out/runs/SCALE under a hash of their recipe and data: what is finished is not run
-    again, what was interrupted continues, and experiments share runs. `only` keeps the recipes
-    whose label contains it.
+    again, what was interrupted continues, and experiments share runs.
     """
     if scale not in SCALES:
         raise InputError(f"expected a scale of {', '.join(SCALES)}; got {scale!r}")
@@ -47,9 +42,6 @@ def reproduce(
     if scale == "smoke" and published.available(data, experiment.files):
         recipes = {}  # real predictions need no stand-in
     for label, settings in recipes.items():
-        if only not in label:
-            missing[label] = f"left out by --only {only}"
-            continue
         tell(label)
         try:
             runs.append(_trained(settings, out / "runs" / scale, data, device, experiment))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from focalcal_papers.experiments.runs import CHANGES, IMAGES, TEXT, TEXT_STRENGTH
@@ -10,32 +11,9 @@ from focalcal_papers.recipes import recipe
 
 Settings = dict[str, Any]
 
-SMOKE: Settings = {
-    "dataset": "blobs",
-    "model": "mlp",
-    "data_settings": {
-        "n_train": 1600,
-        "n_test": 2000,
-        "calibration": 800,
-        "n_classes": 10,
-        "features": 16,
-        "spread": 1.5,
-    },
-    "model_settings": {"hidden": 64},
-    "schedule": "constant",
-    "reduction": "mean",
-    "clip_norm": 0.0,
-    "epochs": 20,
-    "batch_size": 64,
-    "augment": "none",
-    "optimizer": "adam",
-    "lr": 5e-3,
-    "weight_decay": 0.0,
-    "trace_every": 5,
-    "checkpoint_every": 1000,
-}
-"""Seconds on a CPU: a small perceptron that over-fits Gaussian clusters."""
-
+OWN = Path(__file__).parent
+"""Settings of stand-ins and small networks, which no paper has, are beside this module."""
+SMOKE: Settings = recipe("smoke", OWN)
 PUBLISHED: Settings = recipe("cifar10-resnet50")
 """IE's CIFAR recipe: summed loss clipped at 2."""
 LITE: Settings = PUBLISHED | {"model": "resnet18", "epochs": 30, "checkpoint_every": 10}
@@ -43,17 +21,7 @@ LITE: Settings = PUBLISHED | {"model": "resnet18", "epochs": 30, "checkpoint_eve
 TINY: Settings = recipe("tiny-imagenet-resnet50")
 NEWSGROUPS: Settings = recipe("20newsgroups-cnn-random")
 SST: Settings = recipe("sst-tree-lstm") | {"data_settings": {"vectors": "glove.6B.300d.txt"}}
-PERCEPTRON: Settings = {
-    "dataset": "fashion_mnist",
-    "model": "mlp",
-    "model_settings": {"hidden": 256, "layers": 3},
-    "data_settings": {"calibration": 7000},
-    "epochs": 70,
-    "augment": "none",
-    "trace_every": 10,
-    "checkpoint_every": 1000,
-}
-"""Seconds on a CPU: 5,000 of 12,000 images of Fashion-MNIST train, 7,000 calibrate."""
+PERCEPTRON: Settings = recipe("perceptron", OWN)
 EPOCHS = {"cifar10": 350, "cifar100": 350, "tiny_imagenet": 100, "20newsgroups": 50, "sst": 25}
 """How long the papers train."""
 SAME_LOSS = {"flsd-53": "fla-53"}

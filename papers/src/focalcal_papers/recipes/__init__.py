@@ -13,6 +13,6 @@ from typing import Any
 FOLDER = Path(__file__).parent
 
 
-def recipe(name: str) -> dict[str, Any]:
+def recipe(name: str, folder: Path = FOLDER) -> dict[str, Any]:
     """The settings of a recipe by the name of its file."""
-    return tomllib.loads((FOLDER / f"{name}.toml").read_text("utf-8"))
+    return tomllib.loads((folder / f"{name}.toml").read_text("utf-8"))

@@ -126,7 +126,7 @@ def _curvature_path() -> str:
     return _section("path", "Bounds and curvature", words, [table])
 
 
-def _errata(found: list[errata.Erratum]) -> str:
+def _errata(found: tuple[errata.Erratum, ...]) -> str:
     items = [
         page.piece("erratum", e, [(name, _number(value)) for name, value in e.evidence.items()])
         for e in found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import copy
 import pickle
+import re
 import types
 import warnings
 
@@ -403,8 +404,10 @@ def test_calibrated_module_uses_the_present_exporter_with_onnxscript(
 
 
 def test_wrong_class_count_is_refused_by_the_module(fitted):
-    with pytest.raises(InputError, match="expected logits for 4 classes"):
-        fitted("platt").to_torch()(torch.zeros(2, 3))
+    for shape in ((2, 3), (4,)):
+        message = re.escape(f"expected logits for 4 classes, as fitted, got shape {shape};")
+        with pytest.raises(InputError, match=message):
+            fitted("platt").to_torch()(torch.zeros(shape))
 
 
 def test_unfitted_calibrators_do_not_export(tmp_path):

@@ -34,6 +34,23 @@ def test_every_labelled_pixel_is_one_row(images):
     np.testing.assert_array_equal(flat, [label for _, label in expected])
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_labels_that_are_no_integers_are_refused(images, dtype):
+    logits, labels = images
+    with pytest.raises(InputError, match=f"expected integer labels, got dtype {dtype}"):
+        pixels(logits, labels.astype(dtype))
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "uint16", "int16", "int32"])
+def test_labels_of_any_integer_type(images, dtype):
+    torch = pytest.importorskip("torch")
+    logits, labels = images
+    expected = pixels(logits, labels, 255)[1]
+    np.testing.assert_array_equal(pixels(logits, labels.astype(dtype), 255)[1], expected)
+    given = torch.as_tensor(labels).to(getattr(torch, dtype))
+    np.testing.assert_array_equal(pixels(torch.as_tensor(logits), given, 255)[1], expected)
+
+
 def test_torch_gives_the_same_as_numpy(images):
     torch = pytest.importorskip("torch")
     logits, labels = images

@@ -282,12 +282,12 @@ class Calibrator(ClassifierMixin, BaseEstimator):
         return logits if self.task == "multilabel" or self.floor_ > 0 else finite(logits)
 
     def _shaped(self, logits: Array) -> Array:
-        multilabel = self.task == "multilabel"
+        multilabel, given = self.task == "multilabel", tuple(logits.shape)
         logits = logits if multilabel else two_columns(logits)
         if logits.ndim != 2 or logits.shape[1] != self.n_classes_:
             raise InputError(
                 f"expected logits for {self.n_classes_} {'labels' if multilabel else 'classes'}, "
-                f"as fitted, got shape {tuple(logits.shape)}; refit or pass the matching logits"
+                f"as fitted, got shape {given}; refit or pass the matching logits"
             )
         return logits
 

@@ -31,6 +31,11 @@ def pixels(values: Any, labels: Any, ignore_index: int = IGNORE_INDEX) -> tuple[
         )
     rows = _rows(values)
     xp = namespace(labels)
+    if not xp.isdtype(labels.dtype, ("bool", "integral")):
+        raise InputError(
+            f"expected integer labels, got dtype {labels.dtype}; convert class indices to "
+            "integers, as with .astype(int) or .long()"
+        )
     # In uint8 the label −100 would be class 156, and 255 in int8 would be −1.
     flat = xp.astype(xp.reshape(labels, (-1,)), xp.int64, copy=False)
     kept = flat != ignore_index

@@ -54,6 +54,20 @@ def test_has_every_metric_with_its_value(case):
     assert metrics.METRICS["mce"].why
 
 
+def test_an_unknown_name_lists_the_known_ones(rng):
+    y = rng.integers(0, 2, 60)
+    p = rng.dirichlet([1, 1], 60)
+    groups = {"group": [f"g{i % 50}" for i in range(60)]}
+    for result, message in (
+        (metrics.evaluate(y, p, resamples=20), "accuracy, .*; got 'adaece'"),
+        (metrics.CalibrationStats(2).update(y, p).compute(), "accuracy, .*; got 'adaece'"),
+        (metrics.compare(y, p, p, resamples=20), "accuracy, .*; got 'adaece'"),
+        (metrics.evaluate_by(y, p, by=groups, resamples=20), "group.*, …; got 'adaece'"),
+    ):
+        with pytest.raises(KeyError, match=message):
+            result["adaece"]
+
+
 def test_json_is_strict_and_complete():
     # An infinite NLL and an undefined AUROC become null, never NaN or Infinity.
     e = metrics.evaluate([0, 0], [[0.0, 1.0], [0.0, 1.0]], resamples=10)

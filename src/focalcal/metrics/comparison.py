@@ -11,7 +11,7 @@ import numpy as np
 from focalcal._checks import check_level
 from focalcal.columns import Input, read
 from focalcal.errors import InputError
-from focalcal.metrics.declare import METRICS
+from focalcal.metrics.declare import METRICS, named
 from focalcal.metrics.resampling import check_resamples, p_value, resample_pair
 from focalcal.metrics.sample import EVERYTHING, Sample
 from focalcal.metrics.summary import Estimate, plain
@@ -49,7 +49,7 @@ class Comparison:
     seed: int
 
     def __getitem__(self, name: str) -> Difference:
-        return self.metrics[name]
+        return named(self.metrics, name)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain lists, numbers and None (for a value that is undefined or infinite)."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -73,6 +73,14 @@ class Metric:
     def number(self, value: float) -> str:
         """`text` without the unit."""
         return self.text(value).removesuffix(" %")
+
+
+def named(found: Mapping[str, Any], name: str) -> Any:
+    """The entry of that name; the error for any other lists them."""
+    if name not in found:
+        listed = ", ".join([*found][:40]) + (", …" if len(found) > 40 else "")
+        raise KeyError(f"expected one of {listed}; got {name!r}")
+    return found[name]
 
 
 def decimal(x: float, form: str = "z.4g") -> str:

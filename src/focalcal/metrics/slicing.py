@@ -14,7 +14,7 @@ from focalcal._checks import check_level, check_whole
 from focalcal.bins import ratio_or_zero
 from focalcal.columns import read
 from focalcal.errors import InputError
-from focalcal.metrics.declare import p_text, percent
+from focalcal.metrics.declare import named, p_text, percent
 from focalcal.metrics.resampling import check_resamples, consistency_test, p_value
 from focalcal.metrics.sample import EVERYTHING, Sample, numbers_of, slices
 from focalcal.metrics.streaming import Streamed
@@ -59,7 +59,7 @@ class SlicedEvaluation:
     least: int
 
     def __getitem__(self, name: str) -> Slice:
-        return next(s for s in self.slices if s.name == name)
+        return named({s.name: s for s in self.slices}, name)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain lists, numbers and None (for a value that is undefined or infinite)."""

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from focalcal.bins import Bins
 from focalcal.errors import InputError
-from focalcal.metrics.declare import METRICS
+from focalcal.metrics.declare import METRICS, named
 from focalcal.stats import CalibrationStats
 
 
@@ -37,7 +37,7 @@ class StreamedEvaluation:
     reliability: Bins
 
     def __getitem__(self, name: str) -> Streamed:
-        return self.metrics[name]
+        return named(self.metrics, name)
 
 
 def check_streamed(names: Sequence[str]) -> Sequence[str]:

@@ -17,7 +17,7 @@ from focalcal._checks import check_level
 from focalcal.bins import Bins
 from focalcal.columns import check_given
 from focalcal.errors import InputError
-from focalcal.metrics.declare import METRICS, Metric
+from focalcal.metrics.declare import METRICS, Metric, named
 from focalcal.metrics.intervals import bootstrap_interval, gap_interval, skipped_share
 from focalcal.metrics.proportion import Estimate
 from focalcal.metrics.resampling import CalibrationTest, check_resamples, consistency_test, resample
@@ -44,7 +44,7 @@ class Evaluation:
     labels: dict[str, Evaluation] = dataclasses.field(default_factory=dict)
 
     def __getitem__(self, name: str) -> Estimate:
-        return self.metrics[name]
+        return named(self.metrics, name)
 
     @property
     def direction(self) -> str:

@@ -3,6 +3,7 @@
     python benchmarks/metrics.py                 # everything, a few minutes
     python benchmarks/metrics.py --quick         # smaller streaming run
     python benchmarks/metrics.py --json out.json
+    python benchmarks/metrics.py --fallback      # only compiled loops beside their NumPy references
 
 Rivals run where they can be imported. Every time is the best of several rounds; the rounds of all
 programs are interleaved, so a busy machine slows all of them alike.
@@ -20,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from focalcal import metrics
+from focalcal import kernels, metrics
 from focalcal.provenance import provenance
 
 
@@ -29,7 +30,11 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="stream 1e7 samples, not 1e8")
     parser.add_argument("--rounds", type=int, default=25)
     parser.add_argument("--json", metavar="FILE", help="also write the numbers as JSON")
+    parser.add_argument("--fallback", action="store_true", help="time what runs without numba")
     args = parser.parse_args()
+    if args.fallback:
+        fallback(args.rounds)
+        return
     # Streaming goes first: peak memory is a property of the process, and only grows.
     results: dict[str, Any] = {"streaming": streaming(10**7 if args.quick else 10**8)}
     for dtype in (np.float32, np.float64):
@@ -83,6 +88,35 @@ def ece(dtype: Any, rounds: int) -> dict[str, float]:
         ratio = min(rivals) / seconds["focalcal"]
         print(f"  {ratio:.1f} × as fast as the fastest of the others (goal 5 ×)")
     return seconds
+
+
+def fallback(rounds: int) -> None:
+    """Compiled loops and their NumPy references in turn, 1,000,000 × 10."""
+    least = kernels.LEAST
+    for dtype in (np.float32, np.float64):
+        y, p = predictions(1_000_000, dtype)
+        z = np.log(p)
+        programs: dict[str, Callable[[], Any]] = {
+            "ECE": lambda y=y, p=p: metrics.ece(y, p),
+            "class-wise ECE": lambda y=y, p=p: metrics.classwise_ece(y, p),
+            "statistics of logits": lambda y=y, z=z: metrics.CalibrationStats(10).update(
+                y, logits=z
+            ),
+        }
+        for name, program in programs.items():
+
+            def way(start: int, program: Callable[[], Any] = program) -> Callable[[], Any]:
+                def run() -> None:
+                    kernels.LEAST = start
+                    program()
+
+                return run
+
+            seconds = best_of({"compiled": way(least), "NumPy": way(1 << 60)}, rounds)
+            times = ", ".join(f"{key} {1e3 * t:.1f} ms" for key, t in seconds.items())
+            ratio = seconds["NumPy"] / seconds["compiled"]
+            print(f"{np.dtype(dtype).name} {name}: {times}, {ratio:.1f} × (goal at most 4)")
+    kernels.LEAST = least
 
 
 def torchmetrics_ece(y: np.ndarray, p: np.ndarray) -> dict[str, Callable[[], Any]]:

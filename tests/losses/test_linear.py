@@ -183,6 +183,8 @@ def test_module_shows_its_settings_and_passes_them_on() -> None:
         x, weight, labels, STEPS, bias=bias, label_smoothing=0.1, reduction="sum"
     )
     torch.testing.assert_close(loss(x, weight, labels, bias=bias), expected)
+    with pytest.raises(InputError, match="class weights as class_weight="):
+        LinearFocalLoss(weight=torch.ones(50))
     text = repr(LinearFocalLoss(class_weight=torch.ones(50), accumulate=torch.float32))
     assert "gamma=2.0, accumulate=torch.float32, weight=(50,), reduction='mean'" in text
 

@@ -145,6 +145,11 @@ class LinearFocalLoss(Loss):
         accumulate: torch.dtype | None = None,
         **settings: Any,
     ) -> None:
+        if "weight" in settings:
+            raise InputError(
+                "expected class weights as class_weight=, got weight=, which in a call is that of "
+                "the output layer"
+            )
         super().__init__(weight=class_weight, **settings)
         self.gamma: Gamma = check_one_gamma(gamma)
         self.accumulate = accumulate

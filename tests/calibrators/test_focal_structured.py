@@ -217,6 +217,22 @@ def test_predicted_class_is_kept_by_the_last_step(calibrated_data):
     assert top_log_odds(s).shape == (2000, 1)
 
 
+@quiet
+@pytest.mark.parametrize("zeros", [False, True])
+def test_a_classifier_that_always_favours_a_rare_class_keeps_its_ranking(rng, zeros):
+    # Any temperature is worse than none of the logits: the best is infinite.
+    truth = 3 * rng.normal(size=2000) - 4
+    y = (rng.random(2000) < expit(truth)).astype(int)
+    z = np.stack([np.zeros(2000), truth + 14], axis=1)
+    if zeros:
+        z[truth > 2, 0] = -np.inf
+    own, other = slice(0, 1000), slice(1000, None)
+    fitted = FocalStructuredScaling().fit(z[own], y[own])
+    best = mean_nll(log_softmax(np.stack([0 * truth, truth], axis=1))[other], y[other])
+    constant = mean_nll(np.log([[1 - y.mean(), y.mean()]] * 1000), y[other])
+    assert mean_nll(fitted.predict_log_proba(z[other]), y[other]) < 0.8 * best + 0.2 * constant
+
+
 def test_no_class_is_less_probable_than_the_samples_can_show(calibrated_data, tmp_path):
     z, y = calibrated_data(200, 3)
     fitted = FocalStructuredScaling().fit(z, y)

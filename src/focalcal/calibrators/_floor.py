@@ -14,12 +14,14 @@ import numpy as np
 
 from focalcal._arrays import Array, as_array, log_softmax, namespace, to_numpy
 from focalcal.calibrators._folds import fold_shares
-from focalcal.calibrators._newton import fit_inverse_temperature
+from focalcal.calibrators._newton import Optimum, fit_inverse_temperature
 
 SHARES = (1e-9, 1e-7, 1e-5, 1e-4, 1e-3, 1e-2, 3e-2, 1e-1, 0.3, 1.0, 3.0)
 """K·ε: the floors that are tried, as shares of a uniform distribution."""
 PRIOR = (-2.0, 2.0)
 """Mean and standard deviation of log₁₀(K·ε) before data are seen; no floor counts as −7."""
+SHIFTS = 6
+"""Rounds of shift and temperature, and steps of a shift."""
 ENOUGH = 2**17
 """Logits from which on a part of the samples suffices to fit one number."""
 IMPOSSIBLE = 1e4
@@ -53,6 +55,30 @@ def finite(logits: Array) -> Array:
 def temperature_loss(logits: np.ndarray, labels: np.ndarray, weights: np.ndarray | None) -> float:
     """Mean NLL after the best temperature."""
     return fit_inverse_temperature(logits, labels, weights).loss
+
+
+def fit_shifted(logits: np.ndarray, labels: np.ndarray, weights: np.ndarray | None) -> Optimum:
+    """The best temperature; of logits worse than the class frequencies, after a shift to these.
+
+    Naive Bayes can rank well and yet favour a rare class always: without a shift, T is infinite.
+    """
+    found = [fit_inverse_temperature(logits, labels, weights)]
+    n, k = logits.shape
+    counts = np.bincount(labels, weights, minlength=k) + 0.5  # a class may be missing
+    frequencies = counts / counts.sum()
+    if found[0].loss < -frequencies @ np.log(frequencies):
+        return found[0]
+    weights = np.ones(n) if weights is None else weights
+    shift, beta = np.zeros(k), found[0].beta or 1.0
+    for _ in range(SHIFTS):
+        for _ in range(SHIFTS):
+            p = np.exp(log_softmax(beta * (logits + shift)))
+            shift += np.log(counts / (weights @ p + 0.5)) / beta
+        found.append(fit_inverse_temperature(logits + shift, labels, weights))
+        beta = found[-1].beta
+        if found[-1].kind != "inner":
+            break
+    return min(found, key=lambda one: one.loss)
 
 
 def fit_floor(

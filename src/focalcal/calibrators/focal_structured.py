@@ -18,7 +18,7 @@ from focalcal.calibrators._columns import (
     top_log_odds,
     with_tails,
 )
-from focalcal.calibrators._floor import floored
+from focalcal.calibrators._floor import fit_shifted, floored
 from focalcal.calibrators._focal_affine import (
     GAMMA_BOUNDS,
     FocalAffine,
@@ -104,10 +104,15 @@ class FocalStructuredScaling(Calibrator):
     def _upgraded(cls, state: dict[str, Any]) -> dict[str, Any]:
         return {"unseen_": 0.0, **state}  # files of 0.1 have none
 
+    def _floor_loss(self, data: FitData) -> float:
+        return fit_shifted(data.logits, data.labels, data.weights).loss
+
     def _fit(self, data: FitData) -> dict[str, Any]:
         logits, labels, weights = data.counted()  # shrinkage depends on the number of samples
         n, k = logits.shape
         plain = fit_inverse_temperature(logits, labels, weights)
+        if plain.kind == "chance":
+            plain = fit_shifted(logits, labels, weights)
         beta = 1.0 if plain.kind == "separable" else plain.beta
         full = weights.sum() * MATRIX_ENTRIES_PER_SAMPLE >= k * k
         if self.matrix != "auto":

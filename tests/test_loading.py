@@ -607,6 +607,11 @@ def test_lists_as_texts(tmp_path, write):
     frame.assign(y=list(map(write, labels))).to_csv(tmp_path / "m.csv", index=False)
     many = Predictions.load(tmp_path / "m.csv")
     assert (many.task, many.labels.tolist()) == ("multilabel", labels)
+    frame[["box"]].assign(p_a=[0.1, 0.2], p_b=0.5, y=list(map(write, labels))).to_csv(
+        tmp_path / "n.csv", index=False
+    )
+    said = loading.load(tmp_path / "n.csv", Keys(probs_prefix="p_")).describe()
+    assert "labels from y; labels a, b; carried along: box" in said
     frame.assign(logits=["[1, 2]", "[1, 2, 3]"], y=[1, 0]).to_csv(tmp_path / "p.csv")
     with pytest.raises(FileFormatError, match="expected lists of length 2, as in row 0, got 3"):
         Predictions.load(tmp_path / "p.csv")

@@ -37,7 +37,8 @@ class Loaded:
         text = f"{kind} from {roles.listed(found.values)}"
         text += f", labels from {roles.listed(found.labels)}" if found.labels else ""
         text += f", ids from {found.ids}" if found.ids else ""
-        text += f"; classes {', '.join(names)}" if names and len(names) <= 8 else ""
+        called = "labels" if self.predictions.task == "multilabel" else "classes"
+        text += f"; {called} {', '.join(names)}" if names and len(names) <= 8 else ""
         rest = [name or "''" for name in found.rest(self.table)]
         return f"{text}; carried along: {', '.join(rest)}" if rest else text
 

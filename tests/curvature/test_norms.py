@@ -61,6 +61,20 @@ def test_last_layer_on_several_positions_and_calls(mlp, bias):
     torch.testing.assert_close(last_layer_gradient_norms(mlp.model, focal, batches(mlp)), exact)
 
 
+def test_the_last_layer_is_the_one_called_last(mlp):
+    class HeadFirst(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.head, self.body = mlp.model[2], mlp.model[0]
+
+        def forward(self, x):
+            return self.head(self.body(x).tanh())
+
+    batches = [(mlp.x, mlp.y)]
+    expected = gradient_norms(mlp.model, "ce", batches, mlp.model[2].parameters())
+    torch.testing.assert_close(last_layer_gradient_norms(HeadFirst(), "ce", batches), expected)
+
+
 def test_all_parameters_and_inputs(problem):
     exact = one_by_one(problem, list(problem.model.parameters()))
     torch.testing.assert_close(gradient_norms(problem.model, focal, batches(problem)), exact)
@@ -86,6 +100,10 @@ def test_summary():
 def test_refuses_bad_input(mlp):
     with pytest.raises(InputError, match="linear layer"):
         last_layer_gradient_norms(nn.Tanh(), focal, [])
+    unused = nn.Conv1d(5, 3, 1).double()
+    unused.add_module("never", nn.Linear(2, 2))
+    with pytest.raises(InputError, match="calls a linear layer"):
+        last_layer_gradient_norms(unused, focal, [(mlp.x[..., None], mlp.y[:, None])])
     with pytest.raises(InputError, match="one value per sample"):
         last_layer_gradient_norms(mlp.model, F.cross_entropy, batches(mlp))
     with pytest.raises(InputError, match="floating point"):

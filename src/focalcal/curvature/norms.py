@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Iterable, Sequence
 
@@ -49,7 +50,7 @@ def summarise_norms(norms: Tensor) -> NormSummary:
 
 
 def last_layer_gradient_norms(model: nn.Module, loss: LossLike, batches: Iterable) -> Tensor:
-    """‖∂ℓ_i/∂(W, b)‖ of each sample for the last linear layer, (N,) in float64.
+    """‖∂ℓ_i/∂(W, b)‖ of each sample for the linear layer that is called last, (N,) in float64.
 
     For outputs Wh + b the gradient is δhᵀ and δ with δ = ∂ℓ/∂(Wh + b), for the focal loss on the
     logits δ = g(p,γ)(q − y). Its norm is ‖δ‖·√(‖h‖² + 1): no gradient of W is formed.
@@ -66,21 +67,28 @@ def last_layer_gradient_norms(model: nn.Module, loss: LossLike, batches: Iterabl
     Reference: IE Fig. 4.
     """
     linear = [m for m in model.modules() if isinstance(m, nn.Linear)]
+    none = InputError("expected a model that calls a linear layer, got none; use gradient_norms")
     if not linear:
-        raise InputError("expected a model with a linear layer, got none; use gradient_norms")
-    layer = linear[-1]
+        raise none
     loss = resolve_loss(loss)
-    calls: list[tuple[Tensor, Tensor]] = []
-    hook = layer.register_forward_hook(lambda _, inputs, out: calls.append((inputs[0], out)))
+    calls: list[tuple[nn.Module, Tensor, Tensor]] = []
     norms = []
-    with hook, evaluating(model, layer.parameters()):
+    with contextlib.ExitStack() as stack:
+        for m in linear:
+            hook = m.register_forward_hook(lambda m, inputs, out: calls.append((m, inputs[0], out)))
+            stack.enter_context(hook)
+        stack.enter_context(evaluating(model, [p for m in linear for p in m.parameters()]))
         for inputs, target, _ in read_batches(batches, _device(model)):
             calls.clear()
-            value = per_sample(loss(model(inputs), target), target).sum()
-            deltas = torch.autograd.grad(value, [out for _, out in calls])
+            values = loss(model(inputs), target)
+            if not calls:
+                raise none
+            layer = calls[-1][0]
+            own = [(h, out) for m, h, out in calls if m is layer]
+            deltas = torch.autograd.grad(per_sample(values, target).sum(), [out for _, out in own])
             # A layer that is called more than once, or on many positions, adds up its terms.
             delta = _positions(deltas, len(target))
-            hidden = _positions([h for h, _ in calls], len(target))
+            hidden = _positions([h for h, _ in own], len(target))
             inner = hidden @ hidden.mT + float(layer.bias is not None)
             norms.append(((delta @ delta.mT) * inner).sum((1, 2)).clamp_min(0).sqrt())
     return torch.cat(norms)

@@ -126,7 +126,8 @@ def check_labels(labels: Any, n: int, n_classes: int, name: str = "y_true") -> A
     if bool((xp.min(labels) < 0) | (xp.max(labels) >= n_classes)):
         row = int(np.flatnonzero(to_numpy((labels < 0) | (labels >= n_classes)))[0])
         raise InputError(
-            f"expected {name} in 0..{n_classes - 1}, got {int(given[row])} at row {row}"
+            f"expected {name} in 0..{n_classes - 1}, got {int(given[row])} at row {row}; "
+            "number the classes from 0, or name them (--classes)"
         )
     return labels
 

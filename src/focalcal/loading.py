@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from focalcal._labels import categorical
+from focalcal._labels import categorical, looks_like_probabilities
 from focalcal.errors import FileFormatError, InputError, InputWarning, NoRowsError
 from focalcal.formats import Table, classes, columns, read_table, roles, write_table
 from focalcal.formats.binary import load_npy
@@ -161,6 +161,14 @@ def read(
         )
     except InputError as error:
         raise InputError(f"{where}: {error}") from error
+    z = predictions.logits
+    if z is not None and z.ndim == 2 and z.shape[1] > 1 and looks_like_probabilities(z):
+        warnings.warn(
+            f"{where}: the logits lie in [0, 1] and their rows sum to 1; if they are "
+            "probabilities, name them with --probs",
+            InputWarning,
+            stacklevel=3,
+        )
     return Loaded(predictions, table, metadata, found)
 
 

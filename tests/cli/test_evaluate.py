@@ -48,6 +48,33 @@ def test_table_names_every_metric_and_gives_a_verdict(file):
     assert "over-confident by" in result.stdout
 
 
+def test_confidences_of_an_event(tmp_path, rng):
+    """Independent: a plain loop over the bins. Below 0.5 the forecast is not turned round."""
+    c = rng.random(500)
+    right = rng.random(500) < c
+    path = tmp_path / "answers.csv"
+    rows = "".join(f"{x!r},{int(y)}\n" for x, y in zip(c.tolist(), right))
+    path.write_text(f"confidence,correct\n{rows}")
+    names = ["--probs", "confidence", "--labels", "correct", "--resamples", "20", "--event"]
+    result = runner.invoke(app, ["evaluate", str(path), *names, "--json"])
+    found = json.loads(result.stdout)["metrics"]
+    assert found["accuracy"]["value"] == pytest.approx(right.mean())
+    bins = [(c > i / 15) & (c <= (i + 1) / 15) for i in range(15)]
+    ece = sum(abs((c - right)[rows].sum()) for rows in bins) / 500
+    assert found["ece"]["value"] == pytest.approx(ece)
+    assert (
+        "500 samples, forecasts of an event"
+        in runner.invoke(app, ["evaluate", str(path), *names]).stdout
+    )
+    result = runner.invoke(app, ["evaluate", str(path), *names, "--by", "confidence"])
+    assert "expected --event with one file in memory" in str(result.exception)
+
+
+def test_an_event_has_one_confidence(file):
+    result = runner.invoke(app, ["evaluate", str(file), "--event"])
+    assert "one forecast per sample" in str(result.exception)
+
+
 def test_recalibrate_splits_the_losses(file, tmp_path):
     options = ["evaluate", str(file), "--resamples", "20", "--recalibrate", "temperature"]
     record = json.loads(runner.invoke(app, [*options, "--json"]).stdout)

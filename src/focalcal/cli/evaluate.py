@@ -28,17 +28,23 @@ def evaluate(
     seed: options.Seed = 0,
     by: options.By = None,
     recalibrate: Annotated[str | None, "Split the losses by what this method removes."] = None,
+    event: Annotated[bool, "One column: the confidence that the answer is right."] = False,
 ) -> terminal.Result:
     """Measure accuracy and calibration, with intervals.
 
     Several parquet files, or any file with an engine, are read in parts: the values are exact or
-    have bounds, but no intervals.
+    have bounds, but no intervals. With --event, labels say whether the answer was right (1 or 0).
     """
     in_parts = inputs.in_parts(file)
     if recalibrate and (by or in_parts):
         raise InputError(
             "expected --recalibrate with one file in memory, got --by, an engine or several files; "
             "evaluate once with --recalibrate and once without"
+        )
+    if event and (by or in_parts or recalibrate):
+        raise InputError(
+            "expected --event with one file in memory, got --by, an engine, several files or "
+            "--recalibrate; leave them out"
         )
     if in_parts:
         with inputs.parts(file, extra=by or ()) as (source, running):
@@ -51,8 +57,14 @@ def evaluate(
             n = resamples or 1000
             sliced = metrics.evaluate_by(predictions, by=by, resamples=n, **settings)
         return _of_slices(sliced, file.name)
+    if event:
+        probs = predictions.probabilities()
+        probs = probs[:, 1] if predictions.one_column else probs
+        given = {"y_true": predictions.labels, "confidence": probs}
+    else:
+        given = {"y_true": predictions}
     with terminal.progress("resampling") as tick:
-        result = metrics.evaluate(predictions, resamples=resamples, progress=tick, **settings)
+        result = metrics.evaluate(**given, resamples=resamples, progress=tick, **settings)
     record, parts = result.to_dict(), list(_parts(result, file.name))
     if recalibrate:
         split = _split(predictions, recalibrate)
@@ -138,7 +150,8 @@ def _parts(result: Evaluation, title: str) -> Iterator[Any]:
         interval = f"{m.number(e.low)} – {m.text(e.high)}" if math.isfinite(e.low) else ""
         rows.append((m.title, m.text(e.value), interval))
     header = ("metric", "value", f"{result.level * 100:g} % interval")
-    title = f"{title}: {terminal.count(result.n, 'sample')}, {result.n_classes} {kind}"
+    what = f"{result.n_classes} {kind}" if result.n_classes > 1 else "forecasts of an event"
+    title = f"{title}: {terminal.count(result.n, 'sample')}, {what}"
     yield terminal.table(header, rows, title)
     if result.labels:
         yield _labels_table(result)

@@ -117,6 +117,14 @@ def test_slices_that_are_all_too_small_are_a_sentence(data):
     assert "fig-m0-slices" not in shown
 
 
+def test_markdown_names_the_worst_slice(data):
+    found, _ = data
+    verdict = found.models[0].slices.verdict
+    assert f"- After calibration, by slice: {verdict}" in render.markdown(found)
+    model = dataclasses.replace(found.models[0], slices=None)
+    assert "by slice" not in render.markdown(dataclasses.replace(found, models=(model,)))
+
+
 def test_the_page_of_a_monitor_has_every_shown_metric_and_escapes_names(rng):
     def draw(n):
         z = 2 * rng.normal(size=(n, 3))

@@ -206,7 +206,7 @@ def arena() -> Any:
     colours = ["C1" if m in ("auto", "focal-structured") else "C0" for m in order]
     for ax, values, form in (
         (left, [loss[m].mean() for m in order], "%.3f"),
-        (right, [100 * np.mean(loss[m] > loss["identity"]) for m in order], "%.0f %%"),
+        (right, [100 * np.mean(loss[m] > loss["identity"] + 1e-9) for m in order], "%.0f %%"),
     ):
         bars = ax.barh(order, values, color=colours, height=0.65)
         ax.bar_label(bars, fmt=form, padding=4)

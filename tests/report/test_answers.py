@@ -11,6 +11,7 @@ import pytest
 
 from focalcal import decisions, report
 from focalcal.metrics import METRICS, Monitor, compare, evaluate_by
+from focalcal.metrics.monitoring import ADVICE
 from focalcal.predictions import Predictions
 from focalcal.report import monitor as monitor_page
 from focalcal.report import page, render, sentences
@@ -257,3 +258,58 @@ def test_models_of_several_labels_are_compared_label_by_label():
 def test_long_names_wrap_in_tables():
     table = page.piece("table", "c", ("a", "b"), [("x" * 200, "1")])
     assert table.count('class="long"') == 1
+
+
+def test_notes_on_the_chosen_fit_are_warnings():
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 3, 24)
+    whole = Predictions(logits=rng.normal(size=(24, 3)) + 4 * np.eye(3)[y], labels=y)
+    settings = report.Settings(methods=("temperature",), resamples=20, folds=2)
+    (found,) = report.report([report.Model("few", *whole.split())], settings).models
+    assert found.chosen == "temperature"
+    notes = found["temperature"].notes
+    assert any("only 12 calibration samples" in note for note in notes)
+    assert found.warnings == tuple(f"few: temperature: {note}" for note in notes)
+
+
+def test_where_no_calibrator_helps_nothing_is_deployed_or_said_twice(data):
+    found, _ = data
+    model = found.models[0]
+    kept = dataclasses.replace(model, chosen="identity", after=model.before)
+    shown = render.html(dataclasses.replace(found, models=(kept,), differences=()))
+    assert "Nothing to deploy" in shown
+    assert "identity.json" not in shown
+    assert sentences.right_wrong_text(kept).count("identity: ") == 1
+    assert "Nothing to deploy" not in render.html(found)
+
+
+def test_labels_of_one_model_are_no_models():
+    rng = np.random.default_rng(0)
+    p = rng.random((400, 4))
+    whole = Predictions(probs=p**2, labels=(rng.random(p.shape) < p).astype(int), task="multilabel")
+    settings = report.Settings(methods=("temperature",), resamples=20, folds=2)
+    found = report.report([report.Model("m", *whole.split())], settings)
+    assert (found.title, len(found.models)) == ("m", 4)
+
+
+def test_batches_without_labels_keep_their_place_among_the_metrics(rng):
+    p = rng.uniform(0.5, 1, 300)
+    monitor = Monitor(rng.random(300) < p, p)
+    for name in ("a", "b", "c"):
+        monitor.update(name, p, None if name == "b" else rng.random(300) < p)
+    reference, measured = monitor_page.metrics(monitor).choices[0][1]
+    assert reference["x"] == ["a", "b", "c"]
+    assert measured["x"] == ["a", "c"]
+    assert ADVICE not in monitor_page.render(monitor)
+    monitor.update("d", p, np.zeros(300, int))
+    assert ADVICE in monitor_page.render(monitor)
+
+
+def test_levels_of_a_single_batch_are_visible(rng):
+    p = rng.uniform(0.5, 1, 300)
+    monitor = Monitor(rng.random(300) < p, p)
+    monitor.update("a", p, rng.random(300) < p)
+    alarm = monitor_page.evidence(monitor).traces[-1]
+    assert (alarm["name"], alarm["mode"]) == ("alarm", "markers")
+    monitor.update("b", p, rng.random(300) < p)
+    assert monitor_page.evidence(monitor).traces[-1]["mode"] == "lines"

@@ -207,3 +207,28 @@ def test_the_deciding_column_is_visible_on_a_laptop(visit, file):
     head = page.locator("#m0-table thead button", has_text="validation NLL")
     box = head.bounding_box()
     assert box["x"] + box["width"] < 1280
+
+
+def test_printed_pages_hold_whole_tables_and_no_controls(visit, file):
+    page = visit(file, width=718)  # A4 less the margins
+    page.emulate_media(media="print")
+    cut = "[...document.querySelectorAll('.scroll')].filter(s => s.scrollWidth > s.clientWidth)"
+    assert page.evaluate(f"{cut}.map(s => s.ariaLabel)") == []
+    shown = (
+        "[...document.querySelectorAll('nav, .controls, .download')].filter(e => e.offsetParent)"
+    )
+    assert page.evaluate(f"{shown}.length") == 0
+
+
+def test_captions_fit_where_the_table_does_not(visit, file):
+    page = visit(file, width=800)
+    ends = "[...document.querySelectorAll('caption')].map(c => c.getBoundingClientRect().right)"
+    assert max(page.evaluate(ends)) <= 800
+
+
+def test_without_scripts_there_are_no_empty_charts(browser, file):
+    page = browser.new_context(java_script_enabled=False).new_page()
+    page.goto(file.as_uri())
+    assert page.locator(".chart").first.is_hidden()
+    assert page.locator("noscript .warning").is_visible()
+    page.context.close()

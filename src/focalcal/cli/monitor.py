@@ -168,6 +168,8 @@ def _batches(
 
 def _parts(running: Monitor, output: Path | None) -> Iterator[Any]:
     """What the terminal shows."""
+    from focalcal.metrics.monitoring import ADVICE
+
     yield terminal.Text(running.verdict, "bold")
     if running.results:
         yield _table(running)
@@ -180,6 +182,8 @@ def _parts(running: Monitor, output: Path | None) -> Iterator[Any]:
     if cautious:
         first, last = cautious[0].name, cautious[-1].caution
         yield f"Do not rely on the expected accuracy from {first} on: {last}."
+    if running.alarms:
+        yield ADVICE
     if output is not None:
         yield f"Written to {output}"
 

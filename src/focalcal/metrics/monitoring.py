@@ -32,6 +32,10 @@ from focalcal.stats import PARTS, CalibrationStats, numbers
 FORMAT, VERSION = "focalcal-monitor", 1
 BINS = 20
 """Bins of equal mass of the reference's confidences, in which batches are compared with it."""
+ADVICE = (
+    "After an alarm: look for the slice that changed, fit a calibrator to recent labelled samples, "
+    "and start a new monitor from them."
+)
 TESTS = {
     "calibrated": "a prediction of confidence c is right with probability c",
     "reference": "at equal confidence, right as often as in the reference",

@@ -119,7 +119,7 @@ def report(
         verdict = sentences.overall_verdict(done, differences, same)
         headline = sentences.headline(done, differences, same)
     return ReportData(
-        title=" / ".join(names) if len(names) < 4 else f"{len(names)} models",
+        title=" / ".join(m.name for m in models) if len(models) < 4 else f"{len(models)} models",
         models=tuple(done),
         differences=differences,
         headline=headline,
@@ -192,6 +192,7 @@ def _model_report(
     with np.errstate(divide="ignore", invalid="ignore"):  # a probability of zero has no finite NLL
         split = loss_split(labels, np.log(before), np.log(after), np.ones(len(labels)))
     same = np.array_equal(*(to_numpy(part.probabilities()) for part in (val, test)))
+    told = (*((SAME,) if same else ()), *(f"{chosen}: {note}" for note in results[chosen].notes))
     by = {name: test.column(name) for name in settings.by}
     given = like_given(after, test)
     out = ModelReport(
@@ -211,7 +212,7 @@ def _model_report(
         thresholds=_thresholds(labels, after, settings.level),
         slices=metrics.evaluate_by(labels, given, by=by, **settings.measuring) if by else None,
         verdict="",
-        warnings=(f"{model.name}: {SAME}",) if same else (),
+        warnings=tuple(f"{model.name}: {text}" for text in told),
     )
     return dataclasses.replace(out, verdict=sentences.verdict(out)), given
 

@@ -86,10 +86,10 @@ def line(x: Any, y: Any, name: str, colour: str = "", **more: Any) -> dict[str, 
 
 
 def points(x: Any, y: Any, name: str, colour: Any = "", **more: Any) -> dict[str, Any]:
-    """Markers; the rest as in `line`."""
+    """Markers, whole at the edge too; the rest as in `line`."""
     marker = {"color": colour or f"@{name}", "size": 11} | more.pop("marker", {})
     trace = {"type": "scatter", "mode": "markers", "x": x, "y": y, "name": name, "marker": marker}
-    return trace | more
+    return trace | {"cliponaxis": False} | more
 
 
 def band(x: Sequence[Any], low: Any, high: Any, colour: str) -> dict[str, Any]:

@@ -24,6 +24,8 @@ PICKABLE_CLASSES = 100
 TICKS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50)
 """Of logarithmic scales."""
 SYMBOLS = ("star", "diamond", "x")
+MARKS = {"symbol": "circle-open", "line": {"width": 2}}, {}
+"""Before and after, told apart without colour."""
 DIAGONAL = draw.line([0, 1], [0, 1], "", "@muted", line=draw.DOTTED, **draw.SILENT)
 
 
@@ -77,6 +79,7 @@ def _reliability_traces(b: Bins, which: str, level: float) -> list[dict[str, Any
         which,
         mode="lines+markers",
         marker={"size": 8, "color": f"@{which}"},
+        cliponaxis=False,
         customdata=np.stack([b.counts[some], low, high], axis=1),
         hovertemplate="confidence %{x:.1%}<br>accuracy %{y:.1%}"
         "<br>interval %{customdata[1]:.1%} – %{customdata[2]:.1%}"
@@ -90,14 +93,14 @@ def class_errors(model: ModelReport) -> Figure:
     order = np.argsort(-model.before.class_ece, kind="stable")
     shown, listed = order[:SHOWN_CLASSES][::-1], order[:PICKABLE_CLASSES]
     labels = [draw.label(model.class_names[k], k) for k in shown]
-    worst = f", the {SHOWN_CLASSES} worst of {len(order)}" if len(order) > SHOWN_CLASSES else ""
+    worst = f", the {SHOWN_CLASSES} worst of {len(order):,}" if len(order) > SHOWN_CLASSES else ""
     hover = "%{y}: %{x:.2f} %"
     return Figure(
         title=f"Calibration error by class{worst}",
         text=sentences.classwise_text(model),
         traces=[
             draw.points(100 * v.class_ece[shown], labels, which, hovertemplate=hover, marker=mark)
-            for (which, v), mark in zip(model.views, ({"symbol": "circle-open"}, {}))
+            for (which, v), mark in zip(model.views, MARKS)
         ],
         layout=draw.by_name("class-wise ECE, %"),
         height=max(300, 130 + 24 * len(shown)),
@@ -179,7 +182,6 @@ def landscape(model: ModelReport) -> Figure:
             name,
             "#ff3b6b",
             marker={"symbol": symbol, "size": size} | edge,
-            cliponaxis=False,
             hovertemplate=f"{name}: γ %{{x:.3g}}, T %{{y:.3g}}<extra></extra>",
         )
         for (name, (gamma, temperature)), symbol, size in zip(optima.items(), SYMBOLS, (16, 12, 11))
@@ -316,10 +318,11 @@ def compared(models: Sequence[ModelReport], metric: str, title: str, scale: floa
                 [scale * e.value for e in estimates],
                 names,
                 which,
+                marker=mark,
                 error_x=draw.error_bars(estimates, f"@{which}", scale),
                 hovertemplate="%{y}: %{x:.4g}",
             )
-            for which, estimates in found.items()
+            for (which, estimates), mark in zip(found.items(), MARKS)
         ],
         layout=draw.by_name(title, autorange="reversed"),
         height=150 + 50 * len(names),

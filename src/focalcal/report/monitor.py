@@ -7,7 +7,7 @@ from typing import Any
 
 from focalcal import __version__
 from focalcal.metrics.declare import METRICS
-from focalcal.metrics.monitoring import TESTS, Monitor
+from focalcal.metrics.monitoring import ADVICE, TESTS, Monitor
 from focalcal.report import figure as draw
 from focalcal.report import page
 from focalcal.report.figure import Figure
@@ -35,7 +35,7 @@ def render(monitor: Monitor) -> str:
         title="Calibration monitor",
         lead=monitor.verdict,
         links=[("history", "History"), ("batches", "Batches")],
-        body=page.fill("monitor.html", monitor=monitor, figures=figures, rows=rows),
+        body=page.fill("monitor.html", monitor=monitor, figures=figures, rows=rows, advice=ADVICE),
         figures=figures,
         foot=f"Written by focalcal {__version__}; reference of {monitor.reference['n']:,} samples.",
     )
@@ -79,7 +79,7 @@ def evidence(monitor: Monitor) -> Figure:
     at, limit = _labels(monitor), -math.log10(monitor.threshold)
     rows = [[-math.log10(max(r.p_values[t], 1e-16)) for r in monitor.results] for t in TESTS]
     traces = [draw.line(at, y, t, c, **DOTS) for y, t, c in zip(rows, TESTS, COLOURS)]
-    alarm = draw.line(at, [limit] * len(at), "alarm", "@wrong", line=draw.DOTTED)
+    alarm = _level(at, limit, "alarm", "@wrong")
     return Figure(
         id="fig-evidence",
         title="Evidence: −log10 of the anytime-valid p-values",
@@ -94,8 +94,8 @@ def evidence(monitor: Monitor) -> Figure:
 def metrics(monitor: Monitor) -> Figure:
     """One declared metric at a time over the labelled batches, the reference as a line."""
     labelled = [r for r in monitor.results if r.metrics]
-    names = [r.name for r in labelled]
-    at = [x for x, r in zip(_labels(monitor), monitor.results) if r.metrics]
+    names, at = [r.name for r in labelled], _labels(monitor)
+    measured = [x for x, r in zip(at, monitor.results) if r.metrics]
     choices, cells = [], []
     for m in METRICS.values():
         if not m.show or m.name not in monitor.reference["metrics"]:
@@ -103,10 +103,10 @@ def metrics(monitor: Monitor) -> Figure:
         scale = 100 if m.unit == "%" else 1
         found: list[Any] = [monitor.reference["metrics"], *(r.metrics for r in labelled)]
         before, *values = (math.nan if (x := f.get(m.name)) is None else x for f in found)
-        after, level = [scale * x for x in values], [scale * before] * len(names)
+        # The reference comes first: it gives the batches without labels their place.
         traces = [
-            draw.line(at, after, "batch", "@after", **DOTS),
-            draw.line(at, level, "reference", "@before", line={"dash": "dot"}),
+            _level(at, scale * before, "reference", "@before"),
+            draw.line(measured, [scale * x for x in values], "batch", "@after", **DOTS),
         ]
         choices.append((m.title + (", %" if m.unit == "%" else ""), traces))
         cells.append((m.title, map(m.text, values)))
@@ -123,6 +123,12 @@ def metrics(monitor: Monitor) -> Figure:
 def _labels(monitor: Monitor) -> list[str]:
     """The names of the batches as axis labels."""
     return [draw.label(r.name, i) for i, r in enumerate(monitor.results)]
+
+
+def _level(at: list[str], value: float, name: str, colour: str) -> dict[str, Any]:
+    """A dotted line at one value; with one batch, which makes no line, a dash."""
+    mode, dash = "lines" if len(at) > 1 else "markers", {"symbol": "line-ew-open", "size": 40}
+    return draw.line(at, [value] * len(at), name, colour, mode=mode, marker=dash, line=draw.DOTTED)
 
 
 def _layout(title: str, **more: Any) -> dict[str, Any]:

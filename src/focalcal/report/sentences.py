@@ -151,13 +151,13 @@ def classwise_text(model: ModelReport) -> str:
     return (
         f"Largest class-wise ECE before calibration: class {names[worst]} with "
         f"{percent(before[worst])}, after {percent(after[worst])}. "
-        f"It falls for {better} of {len(names)} classes."
+        f"It falls for {better:,} of {len(names):,} classes."
     )
 
 
 def right_wrong_text(model: ModelReport) -> str:
     texts = []
-    for view in (model.before, model.after):
+    for view in {view.method: view for _, view in model.views}.values():
         e = view.evaluation
         share, accuracy = e["high_confidence_share"].value, e["high_confidence_accuracy"].value
         right, wrong = (decimal(e[f"entropy_{x}"].value, "z.3f") for x in ("right", "wrong"))

@@ -37,6 +37,17 @@ def test_order_and_constants_do_not_matter(data, rng, quantum):
     np.testing.assert_array_equal(fold_shares(z + offset, y, w, 4), shares)
 
 
+@pytest.mark.parametrize("n_classes", [2, 3, 10, 300])
+def test_rounding_to_float32_moves_hardly_a_sample_and_few_are_divided(rng, n_classes):
+    z = 2 * rng.normal(size=(2000, n_classes)) + 10 * rng.normal(size=(2000, 1))
+    y = np.where(rng.random(2000) < 0.8, z.argmax(axis=1), rng.integers(n_classes, size=2000))
+    shares = fold_shares(z, y, np.ones(2000), 5)
+    rounded = fold_shares(z.astype(np.float32).astype(float), y, np.ones(2000), 5)
+    assert (shares != rounded).any(axis=0).mean() <= 0.005
+    if n_classes > 2:  # for two, samples of one cell are all but equal
+        assert ((shares > 0) & (shares < 1)).any(axis=0).mean() < 0.02
+
+
 def test_weights_equal_repetition(data, rng):
     z, y, _ = data
     w = rng.integers(1, 5, 400)

@@ -1,15 +1,16 @@
 """Folds for cross-validation that do not depend on the order of samples or classes.
 
-A sample's fold is a hash of the distances of its logits to the largest one, as a set, and of its
-label's distance. A constant that is added to all logits of a sample does not change it either.
+A sample's fold is a hash of its label's distance to the largest logit and of two means over the
+distances of all logits. A constant that is added to all logits of a sample does not change it, and
+rounding to float32 hardly ever does.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-RESOLUTION = 2.0**-20
-"""Distances that differ by less, in units of their mean, are one: rounding must not matter."""
+RESOLUTION = 2.0**-14
+"""Numbers that differ by less, in units of the mean distance, are one: rounding must not matter."""
 MOST_UNITS = 1000
 """More equal samples than this are divided into so many parts."""
 
@@ -34,7 +35,9 @@ def fold_shares(
     # A power of two: small changes of the mean leave it as it is.
     unit = 2.0 ** np.rint(np.log2(max(float(below.mean()), 1e-30)))
     own = np.take_along_axis(below, labels[:, None], axis=1)[:, 0]
-    content = np.stack([np.log1p(below / unit).sum(axis=1), own / unit], axis=1)
+    ratio = below / unit
+    means = np.log1p(ratio).mean(axis=1), (ratio / (1 + ratio)).mean(axis=1)
+    content = np.stack([*means, own / unit], axis=1)
     # An offset without meaning: multiples of a round number must not lie at the edges.
     cells = np.floor(content / RESOLUTION + 0.3779).astype(np.int64)
     distinct, group = np.unique(cells, axis=0, return_inverse=True)
@@ -43,10 +46,9 @@ def fold_shares(
     units = np.clip(np.ceil(total), 1, MOST_UNITS).astype(np.int64)
     owner = np.repeat(np.arange(len(units)), units)
     number = np.arange(len(owner)) - np.repeat(np.cumsum(units) - units, units)
-    seeds = _mixed(
-        _mixed(distinct[:, 0].astype(np.uint64) + np.uint64(salt))
-        ^ distinct[:, 1].astype(np.uint64)
-    )
+    seeds = np.full(len(distinct), salt, np.uint64)
+    for column in distinct.T:
+        seeds = _mixed(seeds ^ column.astype(np.uint64))
     fold = _mixed(seeds[owner] + number.astype(np.uint64)) % np.uint64(folds)
     # The last unit of a total that is not whole is a part of one.
     size = np.minimum(1.0, np.maximum(total, 1e-300)[owner] - number)

@@ -100,6 +100,15 @@ def test_sketch_marks_confidence_and_accuracy():
     assert lines[0].endswith("+25.0")
 
 
+@pytest.mark.parametrize("columns", [20, 60, 80, 200])
+def test_bars_fit_the_terminal(monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    bins = bin_samples(np.array([0.75, 0.75]), np.array([1.0, 1.0]), equal_width_edges(2))
+    (line,) = reliability_sketch(bins).splitlines()[1:]
+    assert len(line) == min(max(columns, 36), 68)
+    assert line.endswith(" −25.0")
+
+
 def test_keys_and_bins_are_passed_on(tmp_path, rng):
     np.savez(tmp_path / "p.npz", a=rng.dirichlet(np.ones(3), size=50), b=rng.integers(0, 3, 50))
     arguments = ["--probs-key", "a", "--labels-key", "b", "--bins", "7", "--resamples", "5"]

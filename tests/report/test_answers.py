@@ -279,7 +279,7 @@ def test_where_no_calibrator_helps_nothing_is_deployed_or_said_twice(data):
     shown = render.html(dataclasses.replace(found, models=(kept,), differences=()))
     assert "Nothing to deploy" in shown
     assert "identity.json" not in shown
-    assert sentences.right_wrong_text(kept).count("identity: ") == 1
+    assert sentences.right_wrong_text(kept).count("Before calibration: ") == 1
     assert "Nothing to deploy" not in render.html(found)
 
 

@@ -192,11 +192,14 @@ def shown(values: dict[str, Any]) -> list[tuple[Metric, Any]]:
     return [(m, values[name]) for name, m in METRICS.items() if m.show and name in values]
 
 
-def reliability_sketch(bins: Bins, width: int = 40) -> str:
+def reliability_sketch(bins: Bins, width: int | None = None) -> str:
     """Accuracy per confidence bin as bars of text; `│` marks the mean confidence.
 
-    A bar that ends before its mark is an over-confident bin.
+    A bar that ends before its mark is an over-confident bin. width: of a bar; as the terminal has.
     """
+    from focalcal.metrics.declare import decimal
+
+    width = width or max(8, min(40, terminal.out().width - 28))
     lines = ["confidence        n  accuracy (bar), mean confidence (│), difference in points"]
     filled = [i for i in range(len(bins)) if bins.counts[i] > 0]
     for i in range(filled[0], filled[-1] + 1):
@@ -206,5 +209,5 @@ def reliability_sketch(bins: Bins, width: int = 40) -> str:
             continue
         bar = list(("█" * round(bins.accuracy[i] * width)).ljust(width + 1))
         bar[round(bins.mean_confidence[i] * width)] = "│"
-        lines.append(label + "".join(bar) + f" {bins.gap[i] * 100:+6.1f}")
+        lines.append(label + "".join(bar) + f" {decimal(bins.gap[i] * 100, '+z.1f'):>6}")
     return "\n".join(lines)

@@ -130,12 +130,17 @@ def labels_verdict(labels: Sequence[ModelReport]) -> str:
     )
 
 
+def when(view: View) -> str:
+    """Whose probabilities these are: "identity" is a name for those who fit, not for readers."""
+    return "Before calibration" if view.method == "identity" else f"After {view.method}"
+
+
 def reliability_text(view: View) -> str:
     e, b = view.evaluation, view.evaluation.reliability
     filled = np.flatnonzero(b.counts)
     worst = filled[np.abs(b.confidence_sums - b.correct_sums)[filled].argmax()]
     return (
-        f"{view.method}: mean confidence minus accuracy is "
+        f"{when(view)}: mean confidence minus accuracy is "
         f"{decimal(100 * e['confidence_gap'].value, '+z.2f')} points; ECE {shown(e, 'ece')}"
         f"{interval(e['ece'])}. The bin with the largest share of it is "
         f"{b.edges[worst]:.2f}–{b.edges[worst + 1]:.2f} with {b.counts[worst]:,.0f} "
@@ -163,9 +168,7 @@ def right_wrong_text(model: ModelReport) -> str:
         right, wrong = (decimal(e[f"entropy_{x}"].value, "z.3f") for x in ("right", "wrong"))
         above = f"have confidence ≥ {100 * e.threshold:g} %"
         above = f"{percent(share, 1)} of the samples {above} (accuracy {percent(accuracy, 1)})"
-        texts.append(
-            f"{view.method}: {above}; mean entropy {right} when right, {wrong} when wrong."
-        )
+        texts.append(f"{when(view)}: {above}; mean entropy {right} when right, {wrong} when wrong.")
     return " ".join(texts)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from markupsafe import Markup
 
 from focalcal.files import check_suffix, write_text
+from focalcal.metrics.declare import decimal
 from focalcal.provenance import provenance
 from focalcal.report import page
 from focalcal_papers import errata, theory
@@ -142,4 +143,4 @@ def _section(id: str, title: str, words: str, pieces: list[Markup]) -> Markup:
 
 
 def _number(x: float) -> str:
-    return f"{x:d}" if isinstance(x, int) else f"{x:.4g}"
+    return f"{x:d}" if isinstance(x, int) else decimal(round(x, 12))

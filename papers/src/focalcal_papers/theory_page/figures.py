@@ -47,6 +47,8 @@ def _drawn(
             c.label,
             colour,
             mode="lines+markers" if c.style == "o" else "lines",
+            # Grey and the next colour look alike to the colour-blind.
+            line={"dash": "dash"} if colour == "@muted" else {},
             hovertemplate="%{x:.4g}: %{y:.4f}<extra>" + c.label + "</extra>",
         )
         for c, colour in zip(curves, COLOURS[: len(curves)][::-1])

@@ -198,3 +198,12 @@ def test_one_sample_bounds_the_cost_by_the_largest():
     assert decisions.expected_cost([[0.9, 0.1]], [[0, 1], [7, 0]], y_true=[0]).at_most == 7
     one = decisions.threshold([0], [[0.9, 0.1]], max_error=0.5)
     assert one.guarantee.startswith("none; 1 sample does not suffice")
+
+
+def test_target_accuracy_is_reached_closely_where_samples_are_many():
+    n = 20_000
+    right = np.arange(n) < 0.95 * n  # the least confident are wrong
+    p = np.linspace(1, 0.5, n)
+    for goal in (0.951, 0.96, 0.97, 0.98, 0.99):
+        found = decisions.threshold(right.astype(int), p, target_accuracy=goal)
+        assert 0.95 / goal - 1 / 20 < found.decided.value < 0.95 / goal

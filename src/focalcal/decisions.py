@@ -22,7 +22,7 @@ from focalcal.metrics.proportion import binomial_cdf, most_hits, proportion
 ASK = -1
 """The decision to ask a person, and its column of the costs."""
 STEPS = 32
-"""Thresholds that are tested for a target accuracy."""
+"""Thresholds that are tested for a target accuracy, besides half as many among the largest sets."""
 GOALS = {
     "target_accuracy": "accuracy of at least {} among the samples decided alone",
     "max_error": "at most {} of all samples decided alone and wrongly",
@@ -112,7 +112,7 @@ def threshold(
     - `max_error` and `review_budget` concern counts that are monotone in the threshold, so that one
       exact binomial test at the chosen threshold suffices, whatever the distribution.
     - `target_accuracy` is learn-then-test: exact binomial tests of "accuracy too low" among the k
-      most confident samples for up to 32 values of k, from few to all; a test that passes hands its
+      most confident samples for up to 48 values of k, from few to all; a test that passes hands its
       share of 1 − level to the next (fallback procedure). Exact if the error rate does not rise
       with confidence.
 
@@ -176,13 +176,17 @@ def _most_at_accuracy(errors: np.ndarray, kept: np.ndarray, most: float, alpha: 
     """The largest number of most confident samples whose error rate is shown to be ≤ most."""
     n = len(errors) - 1
     fewest = math.ceil(math.log(alpha / STEPS) / math.log1p(-most))  # that pass without an error
-    ranks = np.unique(np.geomspace(min(fewest, n), n, STEPS).astype(int))
-    counts = np.unique(kept[ranks])  # tied confidences make one set of several ranks
+    # Tied confidences make one set of several ranks.
+    counts = np.unique(kept[np.geomspace(min(fewest, n), n, STEPS).astype(int)])
     counts = counts[counts > 0]
+    own = dict.fromkeys(counts.tolist(), alpha / len(counts))
+    # Between those that are far apart, sets that are tested with what was handed on alone.
+    more = kept[np.linspace(n / 2, n, STEPS // 2).astype(int)]
+    counts = np.union1d(counts, more[more > counts[0]]) if len(counts) else counts
     p_values = binomial_cdf(errors[counts], counts, most)
     best, available = 0, 0.0
     for k, p in zip(counts.tolist(), p_values.tolist()):
-        available += alpha / len(counts)
+        available += own.get(k, 0.0)
         if p <= available:
             best = k
         else:

@@ -118,6 +118,12 @@ def test_a_file_that_apply_wrote_is_compared_with_its_source(files, tmp_path):
     assert "begin with 'q_'" in str(result.exception)
 
 
+def test_an_option_that_fits_neither_file_is_an_error(files):
+    """Columns of the usual names are there, but they are not those that were asked for."""
+    result = runner.invoke(app, ["compare", *map(str, files), "--probs", "mine"])
+    assert "expected 'mine'" in str(result.exception)
+
+
 def test_samples_left_out_are_reported(files, tmp_path):
     path = tmp_path / "part.npz"
     Predictions.load(files[1]).take(np.arange(100)).save(path)

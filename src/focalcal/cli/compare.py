@@ -32,13 +32,16 @@ def compare(
     """Test which of two models is better, metric by metric.
 
     Prints paired differences with intervals and p-values. Samples are matched by their ids if
-    both files have ids, otherwise by their order. A file without the columns of an option, such as
-    one that `apply` wrote, is read by the usual names.
+    both files have ids, otherwise by their order. If one file lacks the columns of an option, as
+    what `apply` wrote does, it is read by the usual names.
     """
     from focalcal import metrics
 
-    given = _read(inputs, first)
-    a, b = _matched(given, _read(inputs, second, classes=given.class_names))
+    given, missing = _read(inputs, first)
+    other, too = _read(inputs, second, classes=given.class_names)
+    if missing and too:  # a misspelt option, which must not choose other columns
+        raise missing
+    a, b = _matched(given, other)
     with terminal.working("resampling"):
         found = metrics.compare(None, a, b, bins=bins, resamples=resamples, level=level, seed=seed)
     verdict = _verdict(found)
@@ -52,14 +55,16 @@ def compare(
     return terminal.Result({"verdict": verdict, **found.to_dict()}, parts)
 
 
-def _read(inputs: _inputs.Inputs, file: Path, **options: Any) -> Predictions:
-    """A file by the options, or by the usual names, which what `apply` wrote has."""
+def _read(
+    inputs: _inputs.Inputs, file: Path, **options: Any
+) -> tuple[Predictions, FileFormatError | None]:
+    """A file by the options; or by the usual names, and why the options do not fit it."""
     usual = dataclasses.replace(inputs, **dict.fromkeys(_inputs.VALUES))
     try:
-        return inputs.predictions(file, **options)
+        return inputs.predictions(file, **options), None
     except FileFormatError as error:
         try:
-            return usual.predictions(file, **options)
+            return usual.predictions(file, **options), error
         except FileFormatError:
             raise error from None
 

@@ -161,3 +161,12 @@ def test_a_binary_file_has_no_rows_for_confidences_below_a_half(tmp_path, rng):
     assert "0.47–0.53" in text
     assert "0.00–0.07" not in text
     assert max(map(len, text.splitlines())) <= 80
+
+
+@pytest.mark.parametrize(("scale", "told"), [(1.0, False), (4.0, True)])
+def test_what_to_do_is_said_where_confidences_are_wrong(tmp_path, rng, scale, told):
+    z = 2 * rng.normal(size=(1000, 3))
+    y = np.argmax(z + rng.gumbel(size=z.shape), axis=1)
+    np.savez(tmp_path / "p.npz", logits=scale * z, labels=y)
+    result = runner.invoke(app, ["evaluate", str(tmp_path / "p.npz"), "--resamples", "50"])
+    assert ("To correct it: focalcal fit" in result.stdout) is told

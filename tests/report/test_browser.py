@@ -233,3 +233,12 @@ def test_without_scripts_there_are_no_empty_charts(browser, file):
     assert page.locator(".chart").first.is_hidden()
     assert page.locator("noscript .warning").is_visible()
     page.context.close()
+
+
+def test_axes_end_in_a_label_on_a_phone(visit, file):
+    page = visit(file, width=390)
+    labels = "[...document.querySelectorAll('#fig-m0-reliability-before .xtick text')]"
+    assert "100%" in page.evaluate(
+        f"{labels}.filter(t => getComputedStyle(t).opacity > 0 && getComputedStyle(t).display"
+        " !== 'none').map(t => t.textContent)"
+    )

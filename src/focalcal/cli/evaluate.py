@@ -157,6 +157,8 @@ def _parts(result: Evaluation, title: str) -> Iterator[Any]:
         yield _labels_table(result)
     yield reliability_sketch(result.reliability)
     yield verdict(result)
+    if result.miscalibrated:
+        yield "To correct it: focalcal fit on other labelled samples, then focalcal apply."
 
 
 def verdict(result: Evaluation) -> str:

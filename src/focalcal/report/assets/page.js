@@ -37,7 +37,7 @@
     const layout = axes(painted(spec.layout, colour), colour);
     Plotly.react(place, painted(traces, colour), {
       height: spec.height, autosize: true, dragmode: false,
-      margin: { l: narrow ? 48 : 60, r: narrow ? 10 : 20, t: 24, b: 48 },
+      margin: { l: narrow ? 48 : 60, r: 20, t: 24, b: 48 },
       paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
       font: { color: colour("text"), size: narrow ? 11 : 13, family: "system-ui, sans-serif" },
       hoverlabel: { bgcolor: colour("page"), bordercolor: colour("line"),

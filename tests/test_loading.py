@@ -19,6 +19,7 @@ import torch
 from focalcal import loading
 from focalcal.errors import FileFormatError, InputError, InputWarning, MissingExtraError
 from focalcal.formats import read_table, write_table
+from focalcal.formats.classes import MissingLabel
 from focalcal.formats.roles import Keys
 from focalcal.predictions import Predictions, concatenate
 from focalcal.scale.source import Source
@@ -823,3 +824,133 @@ def test_labels_of_a_class_label_that_are_no_plain_numbers(tmp_path, given, expe
     else:
         p = Predictions.load(tmp_path)
         assert [p.class_names[i] for i in p.labels] == expected
+
+
+def stored_names(folder, kind: str, probs: np.ndarray, codes: np.ndarray):
+    """A file with the class names NAMES beside integers as labels, or their one-hot rows."""
+    path = folder / f"p.{'parquet' if kind == 'parquet' else 'npz'}"
+    if kind in ("npz", "parquet"):
+        Predictions(probs=probs, labels=codes, class_names=NAMES).save(path)
+    elif kind in ("array", "one-hot"):
+        labels = np.eye(3)[codes] if kind == "one-hot" else codes.astype(float)
+        np.savez(path, probs=probs, labels=labels, class_names=np.array(NAMES))
+    elif kind == "columns":
+        labels = {f"label_{name}": codes == i for i, name in [*enumerate(NAMES)][::-1]}
+        metadata = np.array(json.dumps({"class_names": NAMES}))
+        np.savez(path, probs=probs, focalcal=metadata, **labels)
+    elif kind == "applied":  # to a file whose columns name the classes
+        columns = {f"probs_{name}": probs[:, i] for i, name in enumerate(NAMES)}
+        write_table(folder / "p.csv", columns | {"labels": codes}, {})
+        loading.load(folder / "p.csv").save_calibrated(path, probs, {})
+    else:
+        table = pa.table({"probs": list(probs), "label": codes})
+        with pa.ipc.new_stream(folder / "data.arrow", table.schema) as writer:
+            writer.write_table(table)
+        features = {"label": {"names": NAMES, "_type": "ClassLabel"}}
+        (folder / "dataset_info.json").write_text(json.dumps({"features": features}))
+        return folder
+    return path
+
+
+@pytest.mark.parametrize("ending", ["npz", "parquet", "csv", "jsonl"])
+@pytest.mark.parametrize(
+    "kind", ["npz", "parquet", "array", "applied", "one-hot", "columns", "ClassLabel"]
+)
+def test_integers_beside_stored_names_mean_these_in_every_order(tmp_path, rng, kind, ending):
+    """Accuracy and log-loss come from the names of the labels, each looked up in its own row."""
+    probs, codes = rng.dirichlet(np.ones(3), 40), rng.integers(0, 3, 40)
+    truth = [NAMES[i] for i in codes]
+    rows = [dict(zip(NAMES, row)) for row in probs]
+    accuracy = np.mean([max(row, key=row.get) == name for row, name in zip(rows, truth)])
+    log_loss = -np.mean([np.log(row[name]) for row, name in zip(rows, truth)])
+    order, written = ("high", "low", "medium"), tmp_path / f"written.{ending}"
+
+    def check(p: Predictions, names: tuple[str, ...]) -> None:
+        assert p.class_names == names
+        assert np.mean(p.probs.argmax(axis=1) == p.labels) == accuracy
+        assert -np.log(p.probs[np.arange(40), p.labels]).mean() == pytest.approx(log_loss)
+        assert [names[i] for i in p.labels] == truth
+
+    found = loading.load(stored_names(tmp_path, kind, probs, codes), Keys(classes=order))
+    check(found.predictions, order)
+    found.save_calibrated(written, found.predictions.probs, {})
+    check(Predictions.load(written), order)
+    check(Predictions.load(written, classes=NAMES), NAMES)
+
+
+@pytest.mark.parametrize("label", [[0, None, 2], [0.0, np.nan, 2.0], ["0", "NA", "2"]])
+def test_missing_labels_remain_so_in_another_order(tmp_path, label):
+    table = pa.table({"probs": list(np.full((3, 3), 1 / 3)), "label": label})
+    metadata = {"focalcal": json.dumps({"class_names": NAMES})}
+    pq.write_table(table.replace_schema_metadata(metadata), tmp_path / "p.parquet")
+    keys = Keys(classes=NAMES[::-1], labels_required=False)
+    with pytest.warns(InputWarning, match="the label at row 1 is missing"):
+        found = loading.load(tmp_path / "p.parquet", keys)
+    found.save_calibrated(tmp_path / "c.parquet", found.predictions.probs, {})
+    written = pq.read_table(tmp_path / "c.parquet")["label"].to_pylist()
+    assert written == ["low", None, "high"]
+
+
+@pytest.mark.parametrize("wrong", [-1, 3, 0.5])
+@pytest.mark.filterwarnings("ignore:.*the columns of the classes were put in the order")
+def test_labels_that_are_no_positions_in_the_stored_names(tmp_path, wrong):
+    np.savez(tmp_path / "p.npz", logits=Z[:2], labels=np.array([0, wrong]), class_names=NAMES)
+    with pytest.raises(InputError, match=r"expected (labels in 0\.\.2, got|integer labels)"):
+        Predictions.load(tmp_path / "p.npz", classes=NAMES[::-1])
+
+
+@pytest.mark.parametrize("names", [("False", "True"), ("True", "False"), ("no", "yes")])
+@pytest.mark.parametrize("kind", [bool, int])
+def test_booleans_beside_stored_names_mean_the_same_in_every_order(tmp_path, names, kind):
+    labels = np.array([False, True, True]).astype(kind)
+    for given in (Z[:, :2], Z[::-1, :2]):
+        np.savez(tmp_path / "p.npz", logits=given, labels=labels, class_names=names)
+        for order in (names, names[::-1]):
+            p = Predictions.load(tmp_path / "p.npz", classes=order)
+            by_name = kind is bool and "True" in names
+            expected = [str(bool(x)) if by_name else names[int(x)] for x in labels]
+            assert [p.class_names[i] for i in p.labels] == expected
+
+
+@pytest.mark.parametrize("names", [("5", "6", "7"), ("1", "2", "3")])
+def test_numbers_that_are_class_names_mean_the_same_in_every_order(tmp_path, names):
+    for codes in (np.array([0, 2]), np.array([0, 2]) + int(names[0])):
+        np.savez(tmp_path / "p.npz", logits=Z[:2], labels=codes, class_names=names)
+        for order in (names, names[::-1]):
+            p = Predictions.load(tmp_path / "p.npz", classes=order)
+            assert [p.class_names[i] for i in p.labels] == [names[0], names[2]]
+
+
+def test_a_class_label_whose_names_are_numbers(tmp_path, monkeypatch):
+    monkeypatch.setattr(f"{__name__}.NAMES", ("1", "2", "3"))
+    p = Predictions.load(stored_names(tmp_path, "ClassLabel", np.eye(3), Y))
+    assert (p.class_names, p.labels.tolist()) == (("1", "2", "3"), Y.tolist())
+
+
+def test_columns_of_labels_beside_a_matrix_are_matched_by_name(tmp_path):
+    one_hot = {f"is_{name}": i == Y for i, name in [*enumerate(NAMES)][::-1]}
+    np.savez(tmp_path / "p.npz", logits=Z, **one_hot)
+    p = Predictions.load(tmp_path / "p.npz", classes=NAMES, labels="is_high,is_medium,is_low")
+    assert p.labels.tolist() == Y.tolist()
+
+
+def test_a_single_column_of_class_1_is_not_that_of_class_0(tmp_path):
+    Predictions(probs=[0.2, 0.9], labels=[0, 1], class_names=("0", "1")).save(tmp_path / "p.npz")
+    with pytest.raises(FileFormatError, match="expected the column of class '0', got that of '1'"):
+        Predictions.load(tmp_path / "p.npz", classes=("1", "0"))
+    assert Predictions.load(tmp_path / "p.npz", classes=("no", "yes")).labels.tolist() == [0, 1]
+
+
+def test_labels_of_a_single_column_are_not_positions_in_the_names_of_others(tmp_path):
+    given = {"prob_b": np.array([0.2, 0.9]), "is_b": np.array([0, 1])}
+    np.savez(tmp_path / "p.npz", **given, class_names=["b", "c", "d"])
+    p = Predictions.load(tmp_path / "p.npz", labels="is_b")
+    assert (p.class_names, p.labels.tolist()) == (("not b", "b"), [0, 1])
+
+
+def test_missing_labels_of_several_columns_are_all_known(tmp_path):
+    path = tmp_path / "p.csv"
+    path.write_text("prob_a,prob_b,label_a,label_b\n0.5,0.5,,0\n0.1,0.9,0,1\n0.2,0.8,0,NA\n")
+    with pytest.raises(MissingLabel, match="column 'label_a': the label at row 0") as raised:
+        Predictions.load(path)
+    assert raised.value.missing.tolist() == [True, False, True]

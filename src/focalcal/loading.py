@@ -6,7 +6,6 @@ import dataclasses
 import re
 import warnings
 from collections.abc import Sequence
-from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -117,12 +116,11 @@ def from_table(table: Table, metadata: dict[str, Any], keys: Keys, where: str) -
             for k, c in table.items()
             if _rows(c) == len(keys.rows)
         }
-    found = roles.find(list(table), keys, where)
+    found = roles.find(list(table), keys, where, metadata.get("class_names"))
     first = table[found.values[0]]
     if getattr(first, "ndim", 1) and not len(first):
         raise NoRowsError(f"{where} has no rows; write predictions to it first")
-    if metadata.get("are_codes") and len(found.labels) == 1:
-        table |= _names_of_codes(table, metadata["categories"], found, keys)
+    table |= named_labels(table, metadata, found, keys, where)
     return read(matrix(table, found.values, where), table, metadata, found, keys, where)
 
 
@@ -196,6 +194,8 @@ def _with_labels(
         values = values[:, order]
         if labels is not None and labels.shape[1:] == (width,):
             labels = labels[:, order]
+            if len(found.labels) == 1:  # for who writes the table
+                table[found.labels[0]] = labels
     if labels is not None and labels.ndim == 1:
         of = f"{where}: column {found.labels[0]!r}"
         labels = classes.class_labels(labels, names, classes.labels_by_name(metadata), of)
@@ -222,19 +222,46 @@ def _without_class_names(table: Table, metadata: dict[str, Any]) -> tuple[Table,
     return table, metadata
 
 
-def _names_of_codes(
-    table: Table, categories: dict[str, list[str]], found: Roles, keys: Keys
+def named_labels(
+    table: Table, metadata: dict[str, Any], found: Roles, keys: Keys, where: str
 ) -> Table:
-    """The labels as texts, if they are numbers of categories in another order than the columns."""
-    label, given = found.labels[0], [keys.classes, found.class_names]
-    names, orders = categories.get(label, []), [list(order) for order in given if order]
-    if all(order == names or not set(order) <= set(names) for order in orders):
+    """The column of labels as names, if it has positions in stored names of another order.
+
+    Stored are the class names of a file's metadata and those of a ClassLabel, whose numbers are
+    positions always, also beside names that are numbers.
+    """
+    if len(found.labels) != 1:
         return {}
-    codes = columns.plain(table[label]).tolist()
-    if not all(code is None or isinstance(code, Real) for code in codes):
+    label, are_codes = found.labels[0], "are_codes" in metadata
+    stored = metadata["categories"].get(label) if are_codes else metadata.get("class_names")
+    names, orders = list(map(str, stored or ())), (keys.classes, found.class_names)
+    wanted = [list(map(str, order)) for order in orders if order]
+    # Without a ClassLabel, the label 1 beside a single column is that of its class.
+    wanted = [w for w in wanted if set(w) <= set(names) and (are_codes or len(w) == len(names))]
+    same = all(order == names for order in wanted)
+    if same and not (are_codes and classes.by_value(names)):
         return {}
-    called = dict(enumerate(names))
-    return {label: objects([called.get(code) for code in codes])}
+    meaning = "codes" if are_codes else metadata.get("labels", "indices")
+    named = _names_at(columns.plain(table[label]), names, meaning, f"{where}: column {label!r}")
+    return {} if named is None else {label: named}
+
+
+def _names_at(column: np.ndarray, names: list[str], meaning: str, where: str) -> np.ndarray | None:
+    """The names at the positions in a column, None for a missing one; None if it has no such."""
+    if not len(column):
+        return column
+    try:
+        labels = columns.labels(column, where)
+        meaning = _meaning(labels, names) if meaning == "either" else meaning
+        places = classes.class_labels(labels, names, meaning == "names", where)
+    except classes.MissingLabel as error:
+        known, found = ~error.missing, objects([None] * len(column))
+        found[known] = rest = _names_at(column[known], names, meaning, where)
+        return None if rest is None else found
+    first = -1 if meaning == "codes" else 0  # −1 is a missing label of a ClassLabel
+    if places.ndim > 1 or places.dtype.kind not in "iub" or places.min() < first:
+        return None
+    return None if places.max() >= len(names) else objects([*names, None])[places.astype(int)]
 
 
 def _meaning(labels: np.ndarray | None, names: Sequence[str]) -> str:
@@ -269,10 +296,20 @@ def _labels(table: Table, names: Sequence[str], where: str) -> np.ndarray | None
     """Numbers (N,) or (N, M), or texts (N,), if there are any."""
     if not names:
         return None
-    read = {name: columns.labels(table[name], f"{where}: column {name!r}") for name in names}
+    read: Table = {}
+    missing: list[classes.MissingLabel] = []
+    for name in names:
+        of = f"{where}: column {name!r}"
+        try:
+            read[name] = columns.labels(table[name], of)
+            if len(names) > 1:
+                classes.refuse_missing(read[name], (), of)
+        except classes.MissingLabel as error:
+            missing.append(error)
+    if missing:  # the first says where, all of them which rows
+        missing[0].missing = np.logical_or.reduce([error.missing for error in missing])
+        raise missing[0]
     if len(names) > 1:
-        for name, column in read.items():
-            classes.refuse_missing(column, (), f"{where}: column {name!r}")
         return matrix({name: classes.truths(x) for name, x in read.items()}, names, where)
     labels = read[names[0]]
     return labels[:, 0] if labels.shape[1:] == (1,) else labels

@@ -215,3 +215,32 @@ def test_one_column_stays_one_column(tmp_path, rng, names):
     arguments = ("apply", cal, tmp_path / "p.parquet", "-o", tmp_path / "s.parquet")
     assert run(*arguments, "--engine", "stream").exit_code == 0
     np.testing.assert_allclose(Predictions.load(tmp_path / "s.parquet").probs, expected)
+
+
+@pytest.mark.parametrize("ending", ["npz", "parquet"])
+def test_files_in_another_class_order_than_the_calibrator(tmp_path, rng, ending):
+    """Every command counts as right what is right by the names of the largest logit and label."""
+    z, y = 2 * rng.normal(size=(300, 3)), rng.integers(0, 3, 300)
+    cal, test, out = tmp_path / "cal.json", tmp_path / f"test.{ending}", tmp_path / f"o.{ending}"
+    Predictions(logits=z, labels=y, class_names=("c", "a", "b")).save(tmp_path / "val.npz")
+    run("fit", tmp_path / "val.npz", "-o", cal)
+    y = np.where(rng.random(300) < 0.7, z.argmax(axis=1), y)
+    names = ("a", "b", "c")
+    Predictions(logits=z, labels=y, class_names=names).save(test)
+    accuracy = np.mean([names[i] == names[j] for i, j in zip(z.argmax(axis=1), y)])
+    parts = [[], ["--engine", "stream"]] if ending == "parquet" else [[]]
+    for more in parts:
+        assert run("apply", cal, test, "-o", out, *more).exit_code == 0
+        written = Predictions.load(out)
+        assert written.class_names == ("c", "a", "b")
+        assert [written.class_names[i] for i in written.labels] == [names[i] for i in y]
+        for file in (test, out):
+            result = run("evaluate", file, "--classes", "b,c,a", "--json", *more)
+            found = json.loads(result.stdout)["metrics"]
+            assert found["accuracy"]["value"] == pytest.approx(accuracy)
+    found = json.loads(run("compare", out, test, "--json").stdout)["metrics"]
+    assert found["accuracy"]["second"] == pytest.approx(accuracy)
+    result = run("monitor", tmp_path / "val.npz", test, "--calibrator", cal, "--json")
+    assert json.loads(result.stdout)["batches"][0]["accuracy"]["value"] == pytest.approx(accuracy)
+    result = run("decide", test, "--calibrator", cal, "--max-error", "0.9", "--json")
+    assert 1 - json.loads(result.stdout)["error"]["value"] == pytest.approx(accuracy)

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from focalcal import calibrators
 from focalcal.cli import app
 from focalcal.errors import FileFormatError, InputError
+from focalcal.formats import write_table
 from focalcal.metrics import Monitor
 from focalcal.predictions import Predictions
 
@@ -188,6 +189,18 @@ def test_labels_that_have_arrived_are_used(folder, rng, ending):
         assert got.p_values == pytest.approx(want.p_values)
         assert got.metrics == pytest.approx(want.metrics)
         assert got.expected_accuracy.value == pytest.approx(want.expected_accuracy.value)
+
+
+def test_columns_of_labels_may_miss_them_in_different_rows(folder, rng):
+    z, y = draw(rng, 300)
+    columns = {f"logits_{j}": z[:, j] for j in range(3)}
+    labels = {f"label_{j}": (y == j).astype(object) for j in range(3)}
+    labels["label_0"][:40] = labels["label_2"][30:100] = ""
+    write_table(folder / "day.csv", columns | labels, {})
+    record = json.loads(run(folder / "reference.npz", folder / "day.csv", "--json"))
+    accuracy = record["batches"][0]["accuracy"]
+    assert accuracy["n"] == 200
+    assert accuracy["value"] == pytest.approx(np.mean(z.argmax(axis=1)[100:] == y[100:]))
 
 
 def test_rows_of_a_batch_may_lie_in_several_files(folder, rng):

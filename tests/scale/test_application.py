@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -130,3 +132,35 @@ def test_zeros_are_what_they_are_in_memory(tmp_path, rng):
     apply(Source.open(tmp_path / "p.parquet"), fitted, tmp_path / "out.parquet")
     expected = fitted.predict_proba(given.as_logits())
     np.testing.assert_array_equal(Predictions.load(tmp_path / "out.parquet").probs, expected)
+
+
+@pytest.mark.parametrize("labels", ["positions", "one-hot", "columns", "missing"])
+def test_labels_beside_stored_names_keep_their_meaning_in_another_order(
+    tmp_path, rng, fitted, labels
+):
+    """The two files store the same classes in two orders, neither of which is that wanted."""
+    names, order, truth = ("a", "b", "c", "d"), ("d", "a", "c", "b"), []
+    for file, own in (("1.parquet", names), ("2.parquet", names[::-1])):
+        z, y = rng.normal(size=(60, 4)), rng.integers(0, 4, 60)
+        truth += [own[i] for i in y]
+        given = {"labels": y}
+        if labels == "one-hot":
+            given = {"labels": np.eye(4)[y].tolist()}
+        elif labels == "columns":
+            given = {f"labels_{name}": y == own.index(name) for name in names}
+        elif labels == "missing":  # the first row group has none at all
+            given = {"labels": [None] * 30 + y[30:].tolist()}
+        metadata = {"focalcal": json.dumps({"class_names": own})}
+        table = pa.table(spell("logits", z, "fixed") | given).replace_schema_metadata(metadata)
+        (tmp_path / "in").mkdir(exist_ok=True)
+        pq.write_table(table, tmp_path / "in" / file, row_group_size=30)
+    source = Source.open(tmp_path / "in", classes=order, labels_required=False)
+    out = Source.open(apply(source, fitted, tmp_path / "out"), labels_required=False)
+    for read in (source, out):
+        batches = [b for p in read.partitions for b in p.batches()]
+        assert {b.class_names for b in batches} == {order}
+        found = [None if b.labels is None else [order[i] for i in b.labels] for b in batches]
+        expected = [truth[i : i + 30] for i in range(0, 120, 30)]
+        assert found == (
+            [None, expected[1], None, expected[3]] if labels == "missing" else expected
+        )

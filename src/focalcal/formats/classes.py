@@ -73,7 +73,8 @@ def class_names(
     if found.in_order and not same:
         return wanted, None
     if single:
-        if own[1:2] != wanted[1:2] and not all(map(is_number, own[1:2])):
+        other = own[1:2] == wanted[:1] or not all(map(is_number, own[1:2]))
+        if own[1:2] != wanted[1:2] and other:
             raise FileFormatError(
                 f"{where}: expected the column of class {listed(wanted[1:2])!r}, "
                 f"got that of {listed(own[1:2])!r}"
@@ -107,7 +108,7 @@ def class_labels(
     if texts and not all(map(is_number, given)):
         return labels
     values = np.array([number(text) for text in labels]) if texts else labels
-    named = _by_value(names) if by_name or texts else {}
+    named = by_value(names) if by_name or texts else {}
     if named:
         return np.array([named.get(x, f"{x:g}") for x in values.tolist()], dtype=object)
     return whole(values)
@@ -156,7 +157,7 @@ def labels_by_name(metadata: dict[str, Any]) -> bool:
     return "class_names" not in metadata or metadata.get("labels") == "names"
 
 
-def _by_value(names: Sequence[str]) -> dict[float, str]:
+def by_value(names: Sequence[str]) -> dict[float, str]:
     """Class names by the numbers they are; none if one is no number, or they are 0, 1, …"""
     if not all(map(is_number, names)) or [*names] == [*map(str, range(len(names)))]:
         return {}

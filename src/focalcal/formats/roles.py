@@ -102,8 +102,13 @@ class Roles:
         return [name for name in names if name not in used]
 
 
-def find(names: Sequence[str], keys: Keys, where: str) -> Roles:
-    """The roles of a table's columns; FileFormatError says what is there and how to name it."""
+def find(
+    names: Sequence[str], keys: Keys, where: str, stored: Sequence[str] | None = None
+) -> Roles:
+    """The roles of a table's columns; FileFormatError says what is there and how to name it.
+
+    stored: what the classes in the columns of a matrix are called.
+    """
     ways = ("logits", "probs", "logits_prefix", "probs_prefix")
     given = {way: getattr(keys, way) for way in ways if getattr(keys, way)}
     if len(given) > 1:
@@ -128,7 +133,9 @@ def find(names: Sequence[str], keys: Keys, where: str) -> Roles:
         values, classes = _named(names, wanted, where)
         in_order = len(_parts(names, wanted)) > 1
     others = [name for name in names if name not in values]
-    labels = _labels(others, keys, where, classes, len(values))
+    own = classes or stored or keys.classes
+    width = len(own) if own and len(values) == 1 else len(values)
+    labels = _labels(others, keys, where, own, width)
     return Roles(values, way.startswith("logit"), labels, ids, classes, in_order)
 
 
@@ -254,9 +261,9 @@ def _named(names: Sequence[str], wanted: str | Sequence[str], where: str) -> _Fo
 
 
 def _labels(
-    names: Sequence[str], keys: Keys, where: str, classes: tuple[str, ...] | None, width: int
+    names: Sequence[str], keys: Keys, where: str, classes: Sequence[str] | None, width: int
 ) -> tuple[str, ...]:
-    """The column of labels, or one per column of values, in the order of these."""
+    """The column of labels, or one per class, in the order of the classes."""
     columns, own = _label_columns(names, keys, where)
     if not columns and width > 1:
         columns, own = _one_per_class(names, where, classes, width)
@@ -278,7 +285,7 @@ def _label_columns(names: Sequence[str], keys: Keys, where: str) -> _Found:
 
 
 def _one_per_class(
-    names: Sequence[str], where: str, classes: tuple[str, ...] | None, width: int
+    names: Sequence[str], where: str, classes: Sequence[str] | None, width: int
 ) -> _Found:
     """Columns of labels such as `labels_cat`, `labels_dog`, for the same classes as the values."""
     for word in LABELS:

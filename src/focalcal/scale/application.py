@@ -86,6 +86,10 @@ def _calibrated(
     predictions = dataclasses.replace(partition, keys=keys).predictions(table, 0)
     probs = calibrator.predict_proba(predictions.as_logits(floor))
     replaced = partition.columns.values
+    for name, labels in partition.labels(table, partition.path).items():
+        column = numpy_to_column(labels)
+        column = column if labels.ndim == 2 else column.cast("string")  # also where all are missing
+        table = table.set_column(table.column_names.index(name), name, column)
     before = table.column_names[: table.column_names.index(replaced[0])]
     place = sum(name not in replaced for name in before)
     given = stored_metadata(table.schema, partition.path).get("provenance", {})

@@ -98,12 +98,9 @@ class Partition:
         found = self.columns
         table = {name: batch.column(name) for name in found.values + found.labels}
         values = loading.matrix(table, found.values, where, by_class=True)
-        if self.order is not None:
-            if len(found.values) == 1:
-                values = self._ordered(values)
-            for name in found.labels:
-                if is_list(table[name].type):  # one-hot
-                    table[name] = self._ordered(loading.matrix(table, [name], where))
+        if self.order is not None and len(found.values) == 1:
+            values = self._ordered(values)
+        table |= self.labels(batch, where)
         k = max(values.shape[1], 2) if values.ndim == 2 else 2
         if self.n_classes and k != self.n_classes:
             raise InputError(
@@ -115,6 +112,13 @@ class Partition:
             raise FileFormatError(f"{where}: {_SINGLE_LABEL}")
         extra = {name: column_to_plain(batch.column(name)) for name in self.extra}
         return dataclasses.replace(given, extra=extra) if extra else given
+
+    def labels(self, batch: Any, where: str) -> dict[str, np.ndarray]:
+        """The columns of labels that mean another class in class order than in the file."""
+        table = {name: batch.column(name) for name in self.columns.labels}
+        lists = {} if self.order is None else {k: x for k, x in table.items() if is_list(x.type)}
+        one_hot = {name: self._ordered(loading.matrix(lists, [name], where)) for name in lists}
+        return one_hot or loading.named_labels(table, self.metadata, self.columns, self.keys, where)
 
     def _ordered(self, values: np.ndarray) -> np.ndarray:
         """Lists of all classes in class order; others as they are."""
@@ -160,7 +164,7 @@ class Source:
                     names = ", ".join(file.schema_arrow.names)
                     raise FileFormatError(f"{path}: expected {missing[0]!r}, got columns {names}")
                 first = partitions[0] if partitions else None
-                if first and (columns, metadata) != (first.columns, first.metadata):
+                if first and columns != first.columns:
                     raise FileFormatError(
                         f"{path}: expected the columns of {first.path}, "
                         f"{first.columns}, got {columns}; read such files apart"
@@ -289,7 +293,7 @@ def _columns(
     """The columns in class order with the class names, what the labels mean, and the order."""
     metadata = stored_metadata(schema, path)
     roles.distinct(schema.names, path)
-    found = roles.find(list(schema.names), keys, path)
+    found = roles.find(list(schema.names), keys, path, metadata.get("class_names"))
     if "multilabel" in (metadata.get("task"), keys.task):
         raise FileFormatError(f"{path}: {_SINGLE_LABEL}")
     values, labels = found.values, found.labels
@@ -302,9 +306,10 @@ def _columns(
         kind = schema.field(labels[0]).type if labels else None
         if len(order) == len(labels):
             labels = tuple(labels[i] for i in order)
-        elif kind and not (is_text(kind) or is_list(kind)):  # which say their class
+        stored = sorted(own or ()) == sorted(names)  # then numbers mean these names
+        if len(order) != len(labels) and kind and not (stored or is_text(kind) or is_list(kind)):
             # Of the folder: Python shows the same text once, and files may be many.
             classes.warn_of_order(names, str(Path(path).parent))
     columns = dataclasses.replace(found, values=values, labels=labels, ids=None, class_names=names)
-    meaning = {} if classes.labels_by_name(metadata) else {"class_names": names}
+    meaning = {k: value for k, value in metadata.items() if k in ("class_names", "labels")}
     return columns, meaning, None if order is None else tuple(order)

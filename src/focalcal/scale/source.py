@@ -256,7 +256,8 @@ def _names_in_labels(partitions: Sequence[Partition]) -> tuple[str, ...] | None:
     path, keys = first.path, first.keys
     with open_parquet(path) as file:
         schema = file.schema_arrow
-    found = dataclasses.replace(roles.find(list(schema.names), keys, path), ids=None)
+    found = roles.find(list(schema.names), keys, path)
+    found = dataclasses.replace(found, ids=None, are_logits=False)  # as the values below
     own = keys.classes or found.class_names or stored_metadata(schema, path).get("class_names")
     if len(own or ()) > 1 or len(found.labels) != 1:
         return None

@@ -276,8 +276,10 @@ def test_where_no_calibrator_helps_nothing_is_deployed_or_said_twice(data):
     found, _ = data
     model = found.models[0]
     kept = dataclasses.replace(model, chosen="identity", after=model.before)
-    shown = render.html(dataclasses.replace(found, models=(kept,), differences=()))
+    only = dataclasses.replace(found, models=(kept,), differences=())
+    shown = render.html(only)
     assert "Nothing to deploy" in shown
+    assert render.markdown(only).count(sentences.reliability_text(model.before)) == 1
     assert "identity.json" not in shown
     assert sentences.right_wrong_text(kept).count("Before calibration: ") == 1
     assert "Nothing to deploy" not in render.html(found)

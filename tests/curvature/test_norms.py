@@ -62,17 +62,23 @@ def test_last_layer_on_several_positions_and_calls(mlp, bias):
 
 
 def test_the_last_layer_is_the_one_called_last(mlp):
+    """And no graph of the layers before it is kept."""
+    recorded = []
+
     class HeadFirst(nn.Module):
         def __init__(self):
             super().__init__()
             self.head, self.body = mlp.model[2], mlp.model[0]
 
         def forward(self, x):
-            return self.head(self.body(x).tanh())
+            hidden = self.body(x).tanh()
+            recorded.append(hidden.requires_grad)
+            return self.head(hidden)
 
     batches = [(mlp.x, mlp.y)]
     expected = gradient_norms(mlp.model, "ce", batches, mlp.model[2].parameters())
     torch.testing.assert_close(last_layer_gradient_norms(HeadFirst(), "ce", batches), expected)
+    assert not any(recorded)
 
 
 def test_all_parameters_and_inputs(problem):

@@ -71,27 +71,38 @@ def last_layer_gradient_norms(model: nn.Module, loss: LossLike, batches: Iterabl
     if not linear:
         raise none
     loss = resolve_loss(loss)
-    calls: list[tuple[nn.Module, Tensor, Tensor]] = []
-    norms = []
+    calls: list[tuple[Tensor, Tensor]] = []
+    layer, norms = None, []
     with contextlib.ExitStack() as stack:
-        for m in linear:
-            hook = m.register_forward_hook(lambda m, inputs, out: calls.append((m, inputs[0], out)))
-            stack.enter_context(hook)
-        stack.enter_context(evaluating(model, [p for m in linear for p in m.parameters()]))
         for inputs, target, _ in read_batches(batches, _device(model)):
+            if layer is None:  # first, so that no graph of the layers before it is recorded
+                layer = _last_called(model, linear, inputs)
+                if layer is None:
+                    raise none
+                hook = layer.register_forward_hook(
+                    lambda _, given, out: calls.append((given[0], out))
+                )
+                stack.enter_context(hook)
+                stack.enter_context(evaluating(model, layer.parameters()))
             calls.clear()
-            values = loss(model(inputs), target)
-            if not calls:
-                raise none
-            layer = calls[-1][0]
-            own = [(h, out) for m, h, out in calls if m is layer]
-            deltas = torch.autograd.grad(per_sample(values, target).sum(), [out for _, out in own])
+            value = per_sample(loss(model(inputs), target), target).sum()
+            deltas = torch.autograd.grad(value, [out for _, out in calls])
             # A layer that is called more than once, or on many positions, adds up its terms.
             delta = _positions(deltas, len(target))
-            hidden = _positions([h for h, _ in own], len(target))
+            hidden = _positions([h for h, _ in calls], len(target))
             inner = hidden @ hidden.mT + float(layer.bias is not None)
             norms.append(((delta @ delta.mT) * inner).sum((1, 2)).clamp_min(0).sqrt())
     return torch.cat(norms)
+
+
+def _last_called(model: nn.Module, layers: Sequence[nn.Linear], inputs: Tensor) -> nn.Linear | None:
+    called: list[nn.Linear] = []
+    with contextlib.ExitStack() as stack:
+        for layer in layers:
+            stack.enter_context(layer.register_forward_hook(lambda m, *_: called.append(m)))
+        stack.enter_context(evaluating(model, ()))
+        model(inputs)
+    return called[-1] if called else None
 
 
 def _positions(parts: Sequence[Tensor], n: int) -> Tensor:

@@ -954,3 +954,31 @@ def test_missing_labels_of_several_columns_are_all_known(tmp_path):
     with pytest.raises(MissingLabel, match="column 'label_a': the label at row 0") as raised:
         Predictions.load(path)
     assert raised.value.missing.tolist() == [True, False, True]
+
+
+@pytest.mark.parametrize("ending", ["csv", "jsonl"])
+def test_carried_matrices_are_not_said_to_be_of_the_classes(tmp_path, ending):
+    """They stay in the order of their file, which is not that of the probabilities."""
+    probs = np.array([[0.2, 0.7, 0.1], [0.5, 0.2, 0.3]])
+    np.savez(tmp_path / "p.npz", logits=np.log(probs), probs=probs, labels=Y[:2], class_names=NAMES)
+    found = loading.load(tmp_path / "p.npz", Keys(classes=NAMES[::-1]))
+    found.save_calibrated(tmp_path / f"c.{ending}", probs[:, ::-1], {})
+    table, _ = read_table(tmp_path / f"c.{ending}")
+    dot = "_" if ending == "csv" else "."
+    assert [float(table[f"probs{dot}{name}"][0]) for name in NAMES] == probs[0].tolist()
+    if ending == "csv":
+        carried = [table[f"uncalibrated_probs_{j}"][0] for j in range(3)]
+    else:
+        carried = table["uncalibrated_probs"][0]
+    assert [float(x) for x in carried] == probs[0].tolist()
+
+
+@pytest.mark.parametrize("names", [["logits"], ["logit_0", "logit_1", "logit_2"]])
+def test_calibrated_probabilities_are_read_and_not_the_logits_beside(tmp_path, names):
+    columns = dict(zip(names, [Z] if len(names) == 1 else Z.T))
+    np.savez(tmp_path / "p.npz", probs=np.full((3, 3), 1 / 3), labels=Y, **columns)
+    found = loading.load(tmp_path / "p.npz", Keys(probs="probs"))
+    found.save_calibrated(tmp_path / "c.npz", np.eye(3), {})
+    written = Predictions.load(tmp_path / "c.npz")
+    assert written.probs.tolist() == np.eye(3).tolist()
+    assert sorted(written.extra) == [f"uncalibrated_{name}" for name in names]

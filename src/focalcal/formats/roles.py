@@ -141,7 +141,8 @@ def find(
 
 def not_overwritten(name: str) -> str:
     """The name of a carried column beside a new column `probs`."""
-    clash = name == "probs" or name.startswith(tuple(f"probs{s}" for s in SEPARATORS))
+    words = *LOGITS, "probs"  # logits would be read first
+    clash = name in words or name.startswith(tuple(w + s for w in words for s in SEPARATORS))
     return UNCALIBRATED + name if clash else name
 
 

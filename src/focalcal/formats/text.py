@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from focalcal.errors import FileFormatError, NoRowsError
-from focalcal.formats.roles import distinct, listed
+from focalcal.formats.roles import LABELS, distinct, listed
 
 Table = dict[str, Any]
 """Columns by name; see `focalcal.formats`."""
@@ -152,13 +152,20 @@ def write_jsonl(path: Path, table: Table, metadata: dict[str, Any]) -> None:
     columns = {}
     for name, values in table.items():
         column = values.tolist()
-        if classes and values.ndim == 2 and len(classes) == values.shape[1]:
-            column = [dict(zip(classes, row)) for row in column]
+        if by_class := _by_class(name, values, classes):
+            column = [dict(zip(by_class, row)) for row in column]
         columns[_one_column(name, classes) if values.ndim == 1 else name] = column
     with _open_to_write(path) as f:
         for row in zip(*columns.values()):
             record = dict(zip(columns, row))
             f.write(json.dumps(record, ensure_ascii=False, default=str) + "\n")
+
+
+def _by_class(name: str, values: np.ndarray, classes: Sequence[str] | None) -> Sequence[str] | None:
+    """The class names if this is a matrix with a column for each; a carried one has any order."""
+    if not classes or values.ndim != 2 or name not in ("logits", "probs", *LABELS):
+        return None
+    return classes if len(classes) == len(set(classes)) == values.shape[1] else None
 
 
 def _one_column(name: str, classes: Sequence[str] | None) -> str:
@@ -176,8 +183,6 @@ def _wide(table: Table, classes: Sequence[str] | None) -> tuple[list[str], list[
             names.append(_one_column(name, classes))
             columns.append(values.reshape(-1))
             continue
-        width = values.shape[1]
-        distinct = classes and len(classes) == width and len(set(classes)) == width
-        names += [f"{name}_{j}" for j in (classes if distinct else range(width))]
+        names += [f"{name}_{j}" for j in _by_class(name, values, classes) or range(values.shape[1])]
         columns += list(values.T)
     return names, columns

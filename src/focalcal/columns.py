@@ -228,7 +228,7 @@ def _of_event(y_true: Any, confidence: Any, sample_weight: Any, quick: bool | No
     if c.ndim != 1:
         raise InputError(
             f"expected confidence of shape (N,), one forecast per sample, got {c.shape}; "
-            "give the probabilities of all classes as y_prob"
+            "give the probabilities of all classes as y_prob (on the command line without --event)"
         )
     y = to_numpy(check_labels(y_true, len(c), 2)).astype(np.intp) - 1
     return _input(c[:, None], y, sample_weight, "event", False, quick)

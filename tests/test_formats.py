@@ -209,6 +209,12 @@ def test_bad_metadata_is_refused(tmp_path):
         read_table(tmp_path / "p.npz")
 
 
+def test_metadata_that_are_null_are_absent(tmp_path):
+    text = '{"provenance": null, "class_names": ["a", "b"]}'
+    np.savez(tmp_path / "p.npz", logits=np.eye(2), focalcal=np.array(text))
+    assert read_table(tmp_path / "p.npz")[1] == {"class_names": ["a", "b"]}
+
+
 def test_parquet_without_pyarrow_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
     with pytest.raises(MissingExtraError, match=r"focalcal\[parquet\]"):

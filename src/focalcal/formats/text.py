@@ -43,8 +43,9 @@ def parse_object(text: str, where: str) -> dict[str, Any]:
 
 
 def parse_metadata(text: str, path: Path) -> dict[str, Any]:
-    """The metadata of a file: task, class_names, provenance."""
-    return parse_object(text, f"{path}: the focalcal metadata")
+    """The metadata of a file: task, class_names, provenance; null is as if it were absent."""
+    found = parse_object(text, f"{path}: the focalcal metadata")
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def read_text(path: Path) -> str:

@@ -687,6 +687,24 @@ def test_categories_in_the_order_of_their_occurrence_are_only_texts(tmp_path, en
         )
 
 
+@pytest.mark.parametrize("order", [("high", "low", "mid"), ("mid", "low", "high")])
+def test_given_class_names_are_those_of_the_columns_beside_categories(tmp_path, order):
+    """`pd.Categorical` sorts its categories, whatever the order of the columns."""
+    names, values = ["low", "mid", "high"], [[0.7, 0.2, 0.1], [0.1, 0.3, 0.6]]
+    labels = pd.Categorical(["low", "high"], categories=order)
+    frame = pd.DataFrame({"probs": values, "label": labels})
+    frame.to_parquet(tmp_path / "p.parquet")
+    (parts,) = Source.open(tmp_path / "p.parquet", classes=names).partitions
+    for p in (
+        Predictions.from_frame(frame, classes=names),
+        Predictions.load(tmp_path / "p.parquet", classes=names),
+        *parts.batches(),
+    ):
+        assert (p.class_names, p.labels.tolist()) == (tuple(names), [0, 2])
+        assert p.probs.tolist() == values
+    assert Predictions.from_frame(frame).class_names == order
+
+
 def test_a_missing_label_of_several_columns(tmp_path):
     path = tmp_path / "p.csv"
     path.write_text("prob_a,prob_b,label_a,label_b\n0.5,0.2,1,0\n0.1,0.9,1,\n")

@@ -186,7 +186,9 @@ def _with_labels(
         metadata["labels"] = _meaning(labels, metadata["class_names"])
     own = metadata.get("class_names")
     categories = metadata.get("categories", {}).get(found.labels[0]) if found.labels else None
-    if own is None and categories and len(categories) == max(width, 2):
+    # The caller's names are those of the columns; a ClassLabel says what the codes 0, 1, … mean.
+    told = bool(keys.classes) and "are_codes" not in metadata
+    if own is None and not told and categories and len(categories) == max(width, 2):
         own = categories
     single = width == 1 and task != "multilabel"
     names, order = classes.class_names(found, own, keys, single, labels, where)

@@ -390,7 +390,17 @@ def test_a_loss_that_sets_gamma_takes_no_other(name) -> None:
 
 
 @pytest.mark.parametrize(
-    "steps", [(), ((0.5, 1),), ((0.5, 1), (0.2, 2), (1, 3)), ((0, 1), (1, 2)), 3.0, [1.0, 2.0]]
+    "steps",
+    [
+        (),
+        ((0.5, 1),),
+        ((0.5, 1), (0.2, 2), (1, 3)),
+        ((0, 1), (1, 2)),
+        3.0,
+        [1.0, 2.0],
+        ((0.5, 1, 2), (1, 3, 4)),
+        (("half", 1), (1, 3)),
+    ],
 )
 def test_bad_steps_are_refused(steps) -> None:
     with pytest.raises(InputError, match="rising ends"):

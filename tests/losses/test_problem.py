@@ -97,6 +97,14 @@ def test_an_ignored_row_with_a_class_ruled_out_changes_nothing(name) -> None:
     torch.testing.assert_close(got, gradient(alone, logits))
 
 
+@pytest.mark.parametrize("name", ALL)
+def test_a_batch_of_ignored_rows_is_nan_without_a_gradient_as_in_pytorch(name) -> None:
+    logits, _ = case(n=3)
+    value = build(name)(logits, torch.full((3,), -100))
+    assert value.isnan()
+    assert (gradient(value, logits) == 0).all()
+
+
 @pytest.mark.parametrize("name", SOFT)
 def test_one_hot_rows_equal_labels(name) -> None:
     logits, labels = case()

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 from focalcal import losses
 from focalcal.errors import InputError
@@ -51,3 +52,24 @@ def test_a_bad_number_is_named() -> None:
         make_loss("fl--2")
     with pytest.raises(InputError, match="label_smoothing"):
         make_loss("ls-5")
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("ce", {"gamma": 2.0}),
+        ("fl-3", {"gamma": 2.0}),
+        ("fl-3+curvature", {"gamma": 2.0, "parameters": [torch.ones(1)]}),
+        ("ls-0.1", {"smoothing": 0.2}),
+        ("dual-focal-3", {"gamma": 2.0}),
+        ("flsd-53", {"steps": ((1.0, 2.0),)}),
+        ("fls-531", {"schedule": ((1.0, 2.0),)}),
+    ],
+)
+def test_what_a_name_fixes_cannot_be_set_beside_it(name, settings) -> None:
+    with pytest.raises(TypeError, match=f"without {next(iter(settings))}=, .* another name"):
+        make_loss(name, **settings)
+
+
+def test_what_a_name_does_not_fix_can_be_set() -> None:
+    assert make_loss("dual-focal", gamma=2.0).gamma == 2.0

@@ -55,13 +55,12 @@ class DualFocalLoss(Loss):
 
     def values(self, problem: Problem) -> Tensor:
         log_q = F.log_softmax(problem.logits, 1)
-        # 0 where ignored, so that no gradient of an ignored row is 0·∞.
         ce = F.nll_loss(log_q, problem.labels, ignore_index=problem.ignore_index, reduction="none")
         below = log_q.masked_fill(log_q >= -ce.unsqueeze(1), -torch.inf).amax(1)
         one_minus_p = (-torch.expm1(-ce)).masked_fill(ce.isinf(), 1.0)  # or its gradient is 0·∞
         # At 0 the power's derivative diverges for γ < 1 while its product with ce vanishes.
         margin = (below.exp() + one_minus_p).clamp(min=torch.finfo(ce.dtype).eps)
-        return problem.weighted(margin**self.gamma * ce)
+        return problem.per_sample(margin**self.gamma * ce)
 
 
 class ProperFocalLoss(Loss):

@@ -76,7 +76,17 @@ def focal_loss(
     return _focal(problem, check_gammas(gamma, problem), reduction)
 
 
-class FocalLoss(Loss):
+class _FocalBase(Loss):
+    """The focal loss of `self.gamma`, which a subclass sets."""
+
+    shown = ("gamma",)
+    gamma: Gamma
+
+    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
+        return _focal(self.problem(logits, target), self.gamma, self.reduction)
+
+
+class FocalLoss(_FocalBase):
     """Focal loss: the module of `focal_loss`.
 
     Args:
@@ -90,25 +100,20 @@ class FocalLoss(Loss):
         torch.Size([])
     """
 
-    shown = ("gamma",)
-
     def __init__(self, gamma: float = DEFAULT_GAMMA, **settings: Any) -> None:
         super().__init__(**settings)
-        self.gamma: Gamma = check_gamma(gamma)
-
-    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        return _focal(self.problem(logits, target), self.gamma, self.reduction)
+        self.gamma = check_gamma(gamma)
 
 
-class LabelSmoothingLoss(FocalLoss):
+class LabelSmoothingLoss(_FocalBase):
     """Cross-entropy with smoothed labels: u = (1−ε)·onehot + ε/C (Müller et al. 2019)."""
 
     def __init__(self, smoothing: float = 0.05, **settings: Any) -> None:
-        Loss.__init__(self, label_smoothing=smoothing, **settings)  # which takes no gamma
+        super().__init__(label_smoothing=smoothing, **settings)
         self.gamma = 0.0
 
 
-class SampleDependentFocalLoss(FocalLoss):
+class SampleDependentFocalLoss(_FocalBase):
     """Focal loss whose γ depends on the probability it is applied to (FLSD-53, called FLA-53 too).
 
     γ is the value of the first step whose threshold lies above p, a constant in the backward pass;
@@ -126,11 +131,11 @@ class SampleDependentFocalLoss(FocalLoss):
     """
 
     def __init__(self, steps: Sequence[tuple[float, float]] = STEPS_53, **settings: Any) -> None:
-        Loss.__init__(self, **settings)  # which takes no gamma
+        super().__init__(**settings)
         self.gamma = self.steps = check_steps(steps, "steps")
 
 
-class ScheduledFocalLoss(FocalLoss):
+class ScheduledFocalLoss(_FocalBase):
     """Focal loss whose γ falls in steps over the run (FLS-531, FLS-532).
 
     Args:
@@ -152,7 +157,7 @@ class ScheduledFocalLoss(FocalLoss):
         self, schedule: Sequence[tuple[float, float]] = SCHEDULE_531, **settings: Any
     ) -> None:
         self.schedule = check_steps(schedule, "schedule")
-        Loss.__init__(self, **settings)  # which takes no gamma
+        super().__init__(**settings)
         self.gamma = self.schedule[0][1]
 
     def start_epoch(self, epoch: int, epochs: int) -> None:
@@ -277,16 +282,16 @@ def check_one_gamma(gamma: Any) -> float | Steps:
 
 def check_steps(steps: Sequence[tuple[float, float]], name: str) -> Steps:
     try:
-        pairs = tuple((float(at), check_gamma(gamma)) for at, gamma in steps)
-    except TypeError:  # not pairs
-        pairs = ()
-    ends = [at for at, _ in pairs]
+        given = [(float(at), gamma) for at, gamma in steps]
+    except (TypeError, ValueError):  # not pairs
+        given = []
+    ends = [at for at, _ in given]
     if not ends or ends != sorted(set(ends)) or ends[0] <= 0 or ends[-1] != 1:
         raise InputError(
             f"expected {name} ((end, gamma), ...) with rising ends in (0, 1], the last 1, "
             f"got {steps}"
         )
-    return pairs
+    return tuple((at, check_gamma(gamma)) for at, gamma in given)
 
 
 def _check_alpha(alpha: float | None) -> float | None:

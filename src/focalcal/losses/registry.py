@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from focalcal.errors import InputError
@@ -17,17 +19,17 @@ from focalcal.losses.mmce import MMCELoss
 NUMBER = "<number>"
 
 LOSSES: dict[str, Callable[..., Loss]] = {
-    "ce": lambda **settings: focal.FocalLoss(0.0, **settings),
+    "ce": partial(focal.FocalLoss, 0.0),
     f"ls-{NUMBER}": focal.LabelSmoothingLoss,
     "brier": BrierLoss,
     "mmce": MMCELoss,
     f"fl-{NUMBER}": focal.FocalLoss,
-    "fls-531": lambda **settings: focal.ScheduledFocalLoss(focal.SCHEDULE_531, **settings),
-    "fls-532": lambda **settings: focal.ScheduledFocalLoss(focal.SCHEDULE_532, **settings),
-    "fla-53": lambda **settings: focal.SampleDependentFocalLoss(focal.STEPS_53, **settings),
-    "fla-532": lambda **settings: focal.SampleDependentFocalLoss(focal.STEPS_532, **settings),
-    "flsd-53": lambda **settings: focal.SampleDependentFocalLoss(focal.STEPS_53, **settings),
-    "flsd-532": lambda **settings: focal.SampleDependentFocalLoss(focal.STEPS_532, **settings),
+    "fls-531": partial(focal.ScheduledFocalLoss, focal.SCHEDULE_531),
+    "fls-532": partial(focal.ScheduledFocalLoss, focal.SCHEDULE_532),
+    "fla-53": partial(focal.SampleDependentFocalLoss, focal.STEPS_53),
+    "fla-532": partial(focal.SampleDependentFocalLoss, focal.STEPS_532),
+    "flsd-53": partial(focal.SampleDependentFocalLoss, focal.STEPS_53),
+    "flsd-532": partial(focal.SampleDependentFocalLoss, focal.STEPS_532),
     "adafocal": AdaFocalLoss,
     "dual-focal": DualFocalLoss,
     f"dual-focal-{NUMBER}": DualFocalLoss,
@@ -61,11 +63,19 @@ def make_loss(name: str, **settings: Any) -> Loss:
             )
         base = make_loss(key.removesuffix(CURVATURE), **settings)
         return CurvatureRegularizedLoss(base, **own)
-    if key in LOSSES:
-        return LOSSES[key](**settings)
     match = re.fullmatch(r"([a-z-]*[a-z])-(-?\d+(?:\.\d+)?)", key)
-    if match and f"{match[1]}-{NUMBER}" in LOSSES:
-        return LOSSES[f"{match[1]}-{NUMBER}"](float(match[2]), **settings)
-    raise InputError(
-        f"unknown loss {name!r}; expected one of {', '.join(LOSSES)}, or one with {CURVATURE}"
-    )
+    if key in LOSSES:
+        build = partial(LOSSES[key])
+    elif match and f"{match[1]}-{NUMBER}" in LOSSES:
+        build = partial(LOSSES[f"{match[1]}-{NUMBER}"], float(match[2]))
+    else:
+        raise InputError(
+            f"unknown loss {name!r}; expected one of {', '.join(LOSSES)}, or one with {CURVATURE}"
+        )
+    fixed = [*inspect.signature(build.func).parameters][: len(build.args)]
+    for each in set(fixed) & settings.keys():
+        raise TypeError(
+            f"expected the loss {name!r} without {each}=, which its name says, got "
+            f"{each}={settings[each]!r}; leave it out or take another name"
+        )
+    return build(**settings)

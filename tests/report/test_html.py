@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import json
 import re
 from html.parser import HTMLParser
@@ -77,6 +78,14 @@ def test_table_values_equal_the_evaluation(data, tags):
     for result in data.models[0].methods:
         for name in ("ece", "nll", "accuracy", "classwise_ece"):
             assert result.evaluation[name].value in tags.values
+
+
+def test_only_numbers_that_the_page_explains_are_beside_a_name(data, tags):
+    row = data.models[0]["focal-temperature"]
+    own = {"unseen": 6e-6, "temperature": 1.25, "gamma": 0.5}
+    assert render.parameters(dataclasses.replace(row, parameters=own)) == "γ = 0.5, T = 1.25"
+    assert render.parameters(row) in tags.text
+    assert "temperature T, which divides the logits, and the γ of its focal map" in tags.text
 
 
 def test_the_split_of_the_losses_is_shown(data, tags):

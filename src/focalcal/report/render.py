@@ -124,9 +124,9 @@ def best(model: ModelReport, m: Metric) -> float | None:
 
 
 def parameters(result: MethodResult) -> str:
-    """Fitted numbers in a line, as in "γ = 0.5, T = 1.2"."""
-    letters = {"temperature": "T", "gamma": "γ"}
-    return ", ".join(f"{letters.get(k, k)} = {decimal(v)}" for k, v in result.parameters.items())
+    """The fitted numbers that the page explains, as in "γ = 0.5, T = 1.2"."""
+    letters, found = {"gamma": "γ", "temperature": "T"}, result.parameters
+    return ", ".join(f"{t} = {decimal(found[k])}" for k, t in letters.items() if k in found)
 
 
 def comparison_table(models: Sequence[ModelReport]) -> Table:

@@ -86,6 +86,25 @@ def test_the_page_shows_them_escaped(data):
     json.loads(found.to_json())
 
 
+def test_markdown_compares_in_pairs_and_says_how_to_deploy_as_the_page_does(data):
+    found, _ = data
+    text = render.markdown(found)
+    assert "one − noisy, paired on 800 test samples:\n\n| metric | noisy | one |" in text
+    tables = (render.comparison_table(found.models), render.difference_table(found.differences[0]))
+    for header, rows in tables:
+        every = (header, ["---"] * len(header), *rows)
+        lines = [f"| {' | '.join(map(str, row))} |" for row in every]
+        assert "\n".join(lines) in text
+    one, deploy = found.models[0], "focalcal apply temperature.json new.npz -o calibrated.npz"
+    assert f"--method temperature -o temperature.json`, then `{deploy}`\n" in text
+    assert deploy in render.html(found)
+    kept = dataclasses.replace(one, chosen="identity", after=one.before)
+    alone = render.markdown(dataclasses.replace(found, models=(kept,), differences=()))
+    assert "- Nothing to deploy: no calibrator is clearly better than none.\n" in alone
+    assert "focalcal apply" not in alone
+    assert "Comparison" not in alone
+
+
 def test_a_goal_out_of_reach_is_said_in_the_choices(data):
     found, _ = data
     model = found.models[0]
@@ -205,7 +224,7 @@ def test_infinite_losses_are_shown_and_never_best(data):
     (d,) = found.differences
     nll = dataclasses.replace(d.comparison["nll"], first=np.inf, p_value=np.nan, better="")
     comparison = dataclasses.replace(d.comparison, metrics=d.comparison.metrics | {"nll": nll})
-    rows = render.difference_rows(dataclasses.replace(d, comparison=comparison))
+    _, rows = render.difference_table(dataclasses.replace(d, comparison=comparison))
     assert [row[-1] for row in rows if row[0] == METRICS["nll"].heading] == ["not tested"]
 
 

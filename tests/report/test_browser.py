@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 
 import pytest
 
 from browsing import launched, opened
+from focalcal import decisions
 from focalcal.report import write
 from focalcal_papers import theory_page as theory
+from report.toys import calibrated
 
 pytestmark = pytest.mark.browser
 
@@ -113,6 +116,27 @@ def test_tooltip_slider_and_class_picker(visit, file, data):
     first = page.evaluate(traces)
     page.locator("#fig-m0-class-reliability-pick").select_option("1")
     assert page.evaluate(traces) != first
+
+
+def test_a_chosen_goal_shows_its_own_threshold_and_not_that_of_the_nearest_step(
+    visit, data, model, tmp_path
+):
+    one = data.models[0]
+    own = decisions.threshold(
+        model.test.labels, calibrated(model, one.chosen), target_accuracy=0.75
+    )
+    assert 100 * own.threshold % 1 != 0
+    changed = dataclasses.replace(one, thresholds=(own,))
+    page = visit(write(dataclasses.replace(data, models=(changed,)), tmp_path / "goal.html"))
+    slider, goal = page.locator("#m0-threshold"), page.locator("#m0-threshold-goal")
+    said = page.locator("output[for=m0-threshold]")
+    goal.select_option("0")
+    assert said.inner_text() == f"{own.rule} Guarantee: {own.guarantee}."
+    assert float(slider.input_value()) == round(100 * own.threshold)
+    assert page.locator("#m0-risk output").count() == 1
+    slider.press("Home")
+    assert said.inner_text().startswith("confidence ≥ 0.00: ")
+    assert goal.input_value() == ""
 
 
 def test_dark_mode_reaches_the_plots(visit, file):

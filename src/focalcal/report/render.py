@@ -64,7 +64,7 @@ def markdown(report: ReportData) -> str:
 
 
 def _fill(name: str, report: ReportData, **values: Any) -> str:
-    tables = (comparison_table, difference_rows, source_table, split_table, wrong_table)
+    tables = (comparison_table, difference_table, source_table, split_table, wrong_table)
     texts = (best, decimal, flat, interval, parameters, percent, stops)
     return page.fill(
         name,
@@ -140,9 +140,9 @@ def comparison_table(models: Sequence[ModelReport]) -> Table:
     return ("model", *before, "calibrator", *after), rows
 
 
-def difference_rows(d: ModelDifference) -> list[tuple[str, ...]]:
+def difference_table(d: ModelDifference) -> Table:
     """Metric, both values, their difference with its interval, and which is better."""
-    out = []
+    rows: list[Sequence[Any]] = []
     for m in columns():
         found = d.comparison[m.name]
         e = found.difference
@@ -151,8 +151,8 @@ def difference_rows(d: ModelDifference) -> list[tuple[str, ...]]:
             winner = {"first": d.first, "second": d.second}.get(found.better, "differ")
             word = f"{winner} ({p_text(found.p_value)})"
         values = map(m.number, (found.first, found.second, e.value))
-        out.append((m.heading, *values, interval(m, e) or "–", word))
-    return out
+        rows.append((m.heading, *values, interval(m, e) or "–", word))
+    return ("metric", d.first, d.second, "difference", "interval", "better"), rows
 
 
 def source_table(model: ModelReport) -> Table:

@@ -81,6 +81,11 @@ def ranking(models: Sequence[ModelReport], differences: Sequence[ModelDifference
     return f"{text}, but cannot be told apart from {', '.join(same)}" if same else text
 
 
+def paired(d: ModelDifference) -> str:
+    """What a table of differences shows."""
+    return f"{d.second} − {d.first}, paired on {d.comparison.n:,} test samples"
+
+
 def headline(
     models: Sequence[ModelReport],
     differences: Sequence[ModelDifference] = (),

@@ -88,25 +88,21 @@
 
   for (const control of document.querySelectorAll("[data-says]")) {
     const lines = JSON.parse(control.dataset.says);
-    const shown = document.querySelector(`output[for="${control.id}"]`);
-    const say = () => {
-      shown.textContent = lines[Number(control.value)];
-      control.setAttribute("aria-valuetext", shown.textContent);
+    const say = (words) => {
+      document.querySelector(`output[for="${control.id}"]`).textContent = words;
+      control.setAttribute("aria-valuetext", words);
     };
-    control.addEventListener("input", say);
-    say();
-  }
-
-  for (const control of document.querySelectorAll("[data-moves]")) {
+    const goal = document.querySelector(`[data-moves="${control.id}"]`);
     control.addEventListener("input", () => {
-      const picked = control.selectedOptions[0];
-      const slider = document.getElementById(control.dataset.moves);
-      document.querySelector(`output[for="${control.id}"]`).textContent =
-        picked.dataset.words || "";
-      if (picked.dataset.at === undefined) return;
-      slider.value = picked.dataset.at;
-      slider.dispatchEvent(new Event("input"));
+      say(lines[Number(control.value)]);
+      if (goal) goal.value = "";
     });
+    goal?.addEventListener("input", () => {
+      const { at, words } = goal.selectedOptions[0].dataset;
+      if (at) control.value = at; // rounded to a step: the words have the threshold itself
+      say(words || lines[Number(control.value)]);
+    });
+    say(lines[Number(control.value)]);
   }
 
   const value = (row, column) => {

@@ -243,3 +243,11 @@ def test_weights_are_refused(w, message):
 def test_errors_are_value_errors_of_this_package():
     assert issubclass(InputError, ValueError)
     assert issubclass(InputError, FocalcalError)
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf])
+def test_infinite_logits_are_better_given_as_probabilities(value):
+    with pytest.raises(InputError, match="remove such rows, or give probabilities instead"):
+        check_logits(np.array([[0.0, value]]))
+    with pytest.raises(InputError, match=r"remove such rows$"):
+        check_logits(np.array([[0.0, np.nan]]))

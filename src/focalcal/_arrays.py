@@ -98,6 +98,15 @@ def like(values: Any, reference: Array) -> Array:
     return torch.as_tensor(values, dtype=dtype, device=reference.device)
 
 
+def on_device_of(values: Array, reference: Array) -> Array:
+    """`values` as the same kind of array and on the same device as `reference`, dtype kept."""
+    if is_torch(reference):
+        import torch
+
+        return torch.as_tensor(values, device=reference.device)
+    return to_numpy(values)
+
+
 def take_along_axis(x: Array, indices: Array, axis: int = -1) -> Array:
     """x at integer `indices`, which have the shape of `x` except along `axis`."""
     if is_torch(x):

@@ -182,7 +182,10 @@ def _check_all_finite(x: Array, name: str) -> Array:
     if not finite and (bad := ~to_numpy(xp.isfinite(x))).any():
         at = np.argwhere(bad)[0]
         value = float(x[tuple(at.tolist())])
-        raise InputError(f"expected finite {name}, got {value} at {_where(at)}; remove such rows")
+        advice = "remove such rows"
+        if name == "logits" and np.isinf(value):
+            advice += ", or give probabilities instead, which may be 0 or 1"
+        raise InputError(f"expected finite {name}, got {value} at {_where(at)}; {advice}")
     return x
 
 

@@ -170,6 +170,46 @@ def test_scikit_learn_cross_validates(cases, name, shape):
     assert -losses.mean() == pytest.approx(log_loss(y, got), rel=1e-6)
 
 
+@pytest.mark.filterwarnings("ignore:y are texts")
+@pytest.mark.parametrize("shape", ["multiclass", "binary (N,)"])
+def test_scores_labels_that_are_texts(cases, shape, tmp_path):
+    z, y = cases[shape]
+    names = np.array(["ant", "bee", "cat", "dog"])[: y.max() + 1]
+    expected = cross_val_score(make("temperature"), z, y, cv=3)
+    np.testing.assert_array_equal(cross_val_score(make("temperature"), z, names[y], cv=3), expected)
+    fitted = make("temperature").fit(z, names[y])
+    fitted.save(tmp_path / "cal.json")
+    for one in (fitted, load(tmp_path / "cal.json")):
+        # One class alone says nothing of its place: the names are those of the fit.
+        ones = y == 1
+        assert one.score(z[ones], names[y[ones]]) == one.score(z[ones], y[ones])
+        with pytest.raises(InputError, match="'elk' at row 0"):
+            one.score(z[:1], ["elk"])
+
+
+@pytest.mark.parametrize("name", ["auto", "prior-correction"])
+def test_a_warning_of_parts_and_whole_is_given_once(name, calibrated_data):
+    z, y = calibrated_data(40, 3)
+    p = np.exp(z) / np.exp(z).sum(axis=1, keepdims=True)
+    params = {"calibrator": "beta"} if name == "prior-correction" else {}
+    with pytest.warns(FitWarning) as caught:
+        fitted = make(name, **params).fit(p, np.minimum(y, 1))
+    for text in ("look like probabilities", "no calibration sample of 1 of 3 classes"):
+        assert sum(text in str(c.message) for c in caught) == 1
+        assert sum(text in note for note in fitted.diagnostics_.warnings) == 1
+
+
+@every_method
+def test_half_precision_logits_of_a_large_sum(cases, name):
+    """Their sum overflows above 65504, and NumPy warned of it."""
+    z, y = cases["multiclass"]
+    half = (z - z.max() - 100).astype(np.float16)
+    p = fitted(name, (half, y)).predict_proba(half)
+    np.testing.assert_array_equal(
+        p, fitted(name, (half.astype(np.float32), y)).predict_proba(half.astype(np.float32))
+    )
+
+
 @every_method
 def test_refit_equals_fit(cases, name, calibrated_data):
     z, y = cases["multiclass"]

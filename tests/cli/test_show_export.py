@@ -102,8 +102,9 @@ def test_auto_shows_what_it_chose_from(tmp_path, data):
 def test_probabilities_given_as_logits_are_noticed(tmp_path, rng):
     p = rng.dirichlet(np.ones(3), 200)
     np.savez(tmp_path / "p.npz", logits=p, labels=rng.integers(0, 3, 200))
-    text = " ".join(run("fit", tmp_path / "p.npz", "-o", tmp_path / "c.json").stdout.split())
+    text = " ".join(run("fit", tmp_path / "p.npz", "-o", tmp_path / "c.json").output.split())
     assert "they look like probabilities; if they are, pass" in text
+    assert text.count("rows sum to 1") == 1
     notes = load(tmp_path / "c.json").diagnostics_.warnings
     assert any("look like probabilities" in note for note in notes)
 

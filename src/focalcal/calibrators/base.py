@@ -21,8 +21,8 @@ from focalcal._arrays import (
     as_float,
     detach,
     full_precision,
-    is_torch,
     namespace,
+    on_device_of,
     to_numpy,
     two_columns,
 )
@@ -216,9 +216,9 @@ class Calibrator(ClassifierMixin, BaseEstimator):
         y, names = encode(y, k, name="y")
         if names is not None:
             self.class_names_ = names
-        labels = _on_device_of(check_labels(y, n, k, name="y"), logits)
+        labels = on_device_of(check_labels(y, n, k, name="y"), logits)
         if sample_weight is not None:
-            sample_weight = _on_device_of(check_weights(sample_weight, n, 1e12), logits)
+            sample_weight = on_device_of(check_weights(sample_weight, n, 1e12), logits)
             if not bool((used := sample_weight > 0).all()):
                 logits, labels, sample_weight = logits[used], labels[used], sample_weight[used]
         self.n_classes_ = k
@@ -261,6 +261,8 @@ class Calibrator(ClassifierMixin, BaseEstimator):
                 f"only {n} calibration samples; a fit from so few is mostly noise, "
                 f"use {FEW_SAMPLES_PER_CLASS} per class or more"
             )
+        said = tuple(f": {note}" for note in notes)  # by a part, and by the whole
+        notes = [note for note in notes if not note.endswith(said)]
         self.diagnostics_ = Diagnostics(warnings=tuple(notes), **outcome)
         for message in notes:
             warn(f"{type(self).__name__}: {message}", FitWarning, stacklevel=3)
@@ -312,12 +314,17 @@ class Calibrator(ClassifierMixin, BaseEstimator):
         return np.arange(self.n_classes_)
 
     def predict(self, logits: Any) -> Array:
-        """The most probable class (N,), or 0/1 per label (N, C) for multi-label."""
+        """The index of the most probable class (N,), or 0/1 per label (N, C) for multi-label."""
         proba = self.predict_proba(logits)
         xp = namespace(proba)
         if self.task == "multilabel":
             return xp.astype(proba > 0.5, xp.int64)
         return xp.argmax(proba, axis=1)
+
+    def score(self, logits: Any, y: Any, sample_weight: Any = None) -> float:
+        """The accuracy of `predict`; labels as `fit` takes them, or as it took them if text."""
+        y, _ = encode(y, self.n_classes_, getattr(self, "class_names_", None), name="y")
+        return super().score(logits, y, sample_weight)
 
     def save(self, path: Any) -> None:
         """Write this fitted calibrator as a small versioned JSON file."""
@@ -387,12 +394,3 @@ def map_nll(log_proba: Callable[[Array], Array], data: FitData) -> float:
 
     loss, total = np.sum(map_rows(block, data.logits), axis=0)
     return float(loss / total)
-
-
-def _on_device_of(values: Array, reference: Array) -> Array:
-    """`values` as the same kind of array and on the same device as `reference`, dtype kept."""
-    if is_torch(reference):
-        import torch
-
-        return torch.as_tensor(values, device=reference.device)
-    return to_numpy(values)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from focalcal.cli import _inputs, app, options, terminal
-from focalcal.errors import FitWarning, InputError
+from focalcal.errors import FitWarning, InputError, InputWarning
 from focalcal.files import check_suffix
 
 if TYPE_CHECKING:
@@ -51,9 +51,10 @@ def fit(
             found = scale.fit(source, method, running, floor=floor, progress=tick, **params)
         names = source.partitions[0].columns.class_names
         return _saved(found.calibrator, names, output, passes=found.passes)
-    predictions = inputs.predictions(file)
     if by is not None:
-        return _fit_by(predictions, by, floor, output)
+        return _fit_by(inputs.predictions(file), by, floor, output)
+    warnings.filterwarnings("ignore", ".* their rows sum to 1", InputWarning)  # said there too
+    predictions = inputs.predictions(file)
     calibrator = make(method, task=predictions.task, **params)
     with terminal.working(f"fitting {method}"):
         calibrator.fit(predictions.as_logits(floor), predictions.labels)

@@ -88,6 +88,9 @@ class ProperFocalLoss(Loss):
             raise InputError(f"expected gamma >= 0 for the properised loss, got {gamma}")
 
     def values(self, problem: Problem) -> Tensor:
-        log_q = inverse_focal_log_map(problem.logits.double().movedim(1, -1), self.gamma)
+        invert = inverse_focal_log_map
+        if torch.compiler.is_compiling():  # it iterates until it converges: a graph break
+            invert = torch.compiler.disable(invert)
+        log_q = invert(problem.logits.double().movedim(1, -1), self.gamma)
         terms = focal_value(-log_q.movedim(-1, 1), self.gamma)
         return problem.expected(terms.to(problem.precision))

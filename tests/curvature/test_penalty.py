@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from focalcal.curvature import curvature_penalty
+from focalcal.curvature import HessianOperator, curvature_penalty
 from focalcal.errors import InputError
 
 
@@ -110,3 +110,26 @@ def test_refuses_what_it_cannot_differentiate():
         curvature_penalty(attention.square().sum(), [theta])
     with pytest.raises(InputError, match="whole number"):
         curvature_penalty((theta**2).sum(), [theta], probes=0)
+
+
+class PlainWeightNorm(nn.Module):
+    def forward(self, g, v):
+        return v * (g / torch.norm_except_dim(v, 2, 0))
+
+    def right_inverse(self, weight):
+        return torch.norm_except_dim(weight, 2, 0), weight
+
+
+def test_weight_normalisation(mlp):
+    """PyTorch's own second derivative of it is wrong; the one that the message names is right."""
+    first = mlp.model[0]
+    nn.utils.parametrizations.weight_norm(first)
+    with pytest.raises(InputError, match="weight normalisation"):
+        penalty_and_gradient(mlp, 1)
+    nn.utils.parametrize.remove_parametrizations(first, "weight")
+    nn.utils.parametrize.register_parametrization(first, "weight", PlainWeightNorm())
+    operator = HessianOperator(mlp.model, "ce", [(mlp.x, mlp.y)])
+    exact = (operator @ torch.eye(operator.shape[0], dtype=torch.float64)).trace()
+    torch.manual_seed(0)
+    runs = torch.stack([penalty_and_gradient(mlp, 10)[0] for _ in range(100)])
+    assert abs(runs.mean() - exact) < 4 * runs.std() / 10

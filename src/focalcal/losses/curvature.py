@@ -111,12 +111,30 @@ def curvature_penalty(
     thetas = [p for p in _tensors(parameters) if p.requires_grad]
     if not thetas:
         raise InputError("expected at least one parameter that requires a gradient, got none")
+    _check_weight_norm(loss_value)
     total = 0.0 * loss_value.reshape(())  # with a graph also where there is no curvature
     signs = [[rademacher(p, generator) for p in thetas] for _ in range(probes)]
     for vs, products in zip(signs, hessian_products(loss_value, thetas, signs, create_graph=True)):
         found = [(v * product).sum() for v, product in zip(vs, products) if product is not None]
         total = total + sum(each.to(total.dtype) for each in found)
     return total / probes
+
+
+def _check_weight_norm(loss_value: Tensor) -> None:
+    """Refuse torch's weight normalisation: its second derivative takes the norms as constants."""
+    seen, left = set(), [loss_value.grad_fn]
+    while left:
+        node = left.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        left.extend(before for before, _ in node.next_functions)
+        if "WeightNorm" in node.name():
+            raise InputError(
+                "expected a loss that PyTorch differentiates twice correctly, got one through its "
+                "weight normalisation, which it does not; use a parametrization that computes "
+                "v * (g / torch.norm_except_dim(v, 2, 0)) itself"
+            )
 
 
 def _tensors(parameters: Iterable[Tensor]) -> tuple[Tensor, ...]:

@@ -88,6 +88,22 @@ def test_all_parameters_and_inputs(problem):
     torch.testing.assert_close(input_gradient_norms(problem.model, focal, batches(problem)), exact)
 
 
+@pytest.mark.parametrize("kind", [nn.GRU, nn.LSTM])
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+def test_recurrent_networks(mlp, kind):
+    class Last(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.recurrent = kind(1, 3, batch_first=True).double()
+
+        def forward(self, x):
+            return self.recurrent(x[..., None])[0][:, -1]
+
+    mlp.model = Last()
+    exact = one_by_one(mlp, list(mlp.model.parameters()))
+    torch.testing.assert_close(gradient_norms(mlp.model, focal, batches(mlp)), exact)
+
+
 def test_weight_norms(mlp):
     norms = weight_norms(mlp.model)
     assert sum(v**2 for v in norms.values()) == pytest.approx(mlp.flat().square().sum().item())

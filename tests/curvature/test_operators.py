@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from focalcal.curvature import FisherOperator, GGNOperator, HessianOperator
+from focalcal.curvature import FisherOperator, GGNOperator, HessianOperator, hessian_trace
 from focalcal.errors import InputError
 
 
@@ -74,6 +74,18 @@ def test_transformers(mlp):
     torch.testing.assert_close(operator @ v, difference / (2 * step), rtol=1e-5, atol=1e-6)
     gauss_newton = GGNOperator(model, "ce", operator.batches) @ v
     assert v @ gauss_newton > 0
+
+
+@pytest.mark.parametrize("operator", [HessianOperator, GGNOperator])
+def test_inside_inference_mode(mlp, operator):
+    def measured():
+        found = operator(mlp.model, "ce", in_batches(mlp))
+        return hessian_trace(found).value, found.gradient()
+
+    with torch.inference_mode():
+        value, gradient = measured()
+    assert value == measured()[0]
+    assert torch.equal(gradient, measured()[1])
 
 
 def test_weights_equal_repetition(mlp):

@@ -110,7 +110,7 @@ def evaluating(model: nn.Module, chosen: Iterable[nn.Parameter]) -> Iterator[Non
         model.eval()
         for p, _ in flags:
             p.requires_grad_(id(p) in kept)
-        with torch.enable_grad():
+        with torch.inference_mode(False), torch.enable_grad():
             yield
     finally:
         for module, mode in modes:

@@ -135,7 +135,11 @@ def gradient_norms(
     norms = []
     with evaluating(model, ()):
         for inputs, target, _ in read_batches(batches, _device(model)):
-            gradients = vmap(grad(one), (None, 0, 0))(frozen, inputs, target)
+            try:
+                gradients = vmap(grad(one), (None, 0, 0))(frozen, inputs, target)
+            except RuntimeError:  # vmap lacks some operations, such as a GRU
+                each = [grad(one)(frozen, x, y) for x, y in zip(inputs, target)]
+                gradients = {name: torch.stack([g[name] for g in each]) for name in frozen}
             squares = [g.detach().double().flatten(1).square().sum(1) for g in gradients.values()]
             norms.append(torch.stack(squares).sum(0).sqrt())
     return torch.cat(norms)

@@ -101,8 +101,8 @@ class BatchOperator(ABC):
         columns = vectors.detach().to(self.device).reshape(n, -1).T
         layout = list(zip(self.blocks.values(), self.parameters.values()))
         probes = [[column[s].view(p.shape).to(p.dtype) for s, p in layout] for column in columns]
-        total = torch.zeros(columns.shape, dtype=torch.float64, device=self.device)
         with evaluating(self.model, self.parameters.values()):
+            total = torch.zeros(columns.shape, dtype=torch.float64, device=self.device)
             for inputs, target, weight in read_batches(self.batches, self.device):
                 for row, product in zip(total, self._products(inputs, target, weight, probes)):
                     self._add(row, product)
@@ -133,9 +133,9 @@ class BatchOperator(ABC):
     def _gradient_sums(self) -> tuple[Tensor, float]:
         """The summed gradient (n,) of this process' data, and the sum of its batches' norms."""
         thetas = list(self.parameters.values())
-        total = torch.zeros(self.shape[0], dtype=torch.float64, device=self.device)
         scale = 0.0
         with evaluating(self.model, thetas):
+            total = torch.zeros(self.shape[0], dtype=torch.float64, device=self.device)
             for inputs, target, weight in read_batches(self.batches, self.device):
                 value = weighted_loss(self.loss, self.model(inputs), target, weight)
                 gradient = torch.autograd.grad(value, thetas, allow_unused=True)

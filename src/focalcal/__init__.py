@@ -24,7 +24,7 @@ _PARTS = (
 
 
 def __getattr__(name: str) -> Any:
-    """Parts of the package are imported when they are first used: `focalcal.metrics.ece`."""
+    """Import subpackages on first use, as in `focalcal.metrics.ece`."""
     if name in _PARTS:
         return importlib.import_module(f"focalcal.{name}")
     if name == "Predictions":

@@ -4,7 +4,7 @@ import sys
 
 
 def main() -> None:
-    """Run the command line; its import takes long enough to be interrupted."""
+    """Run the command line; the import is inside `try`, as it is slow enough to be interrupted."""
     try:
         from focalcal.cli import main as run
 

@@ -1,4 +1,4 @@
-"""NumPy arrays and torch tensors: outputs have the kind of the inputs.
+"""NumPy arrays and torch tensors: outputs are of the same kind as the inputs.
 
 Everything after `Predictions` uses the array API standard through `array_api_compat`; this module
 has the few functions that the standard lacks.
@@ -27,8 +27,8 @@ def is_torch(x: Any) -> bool:
 def as_array(x: Any) -> Array:
     """Arrays pass through; lists, scalars, pandas and polars columns become NumPy.
 
-    The byte order of files from other machines is made this one's, and NumPy's own matrices and
-    masked arrays become plain ones, unless something is masked.
+    A foreign byte order is converted to the native one, and NumPy's matrices and masked arrays
+    become plain arrays, unless something is masked.
     """
     if isinstance(x, np.ndarray):
         if np.ma.is_masked(x):
@@ -45,11 +45,11 @@ def as_array(x: Any) -> Array:
 def namespace(*arrays: Array) -> Any:
     """The array API namespace that the given arrays share."""
     if all(isinstance(array, np.ndarray) for array in arrays):
-        return np  # NumPy is one; importing a wrapper of it takes longer than a small evaluation
+        return np  # conforms; importing the wrapper takes longer than a small evaluation
     if all(is_torch(array) for array in arrays):
         import array_api_compat.torch as torch_namespace
 
-        return torch_namespace  # array_namespace caches, which torch.compile warns of
+        return torch_namespace  # array_namespace uses a cache, which torch.compile warns about
     return array_api_compat.array_namespace(*arrays)
 
 
@@ -64,7 +64,7 @@ def as_float(x: Any) -> Array:
 
 
 def detach(x: Array) -> Array:
-    """The array without its graph of gradients."""
+    """The array without its gradient graph."""
     return x.detach() if is_torch(x) else x
 
 
@@ -87,7 +87,7 @@ def full_precision(x: Array) -> AbstractContextManager[Any]:
 
 
 def like(values: Any, reference: Array) -> Array:
-    """`values` as the kind of array `reference` is, on its device, in its float dtype."""
+    """`values` as the same kind of array as `reference`, on its device and in its float dtype."""
     if not is_torch(reference):
         dtype = reference.dtype if np.issubdtype(reference.dtype, np.floating) else None
         return namespace(reference).asarray(values, dtype=dtype)
@@ -125,7 +125,7 @@ def logsumexp(x: Array, axis: int = -1, keepdims: bool = False) -> Array:
 
 
 def log_softmax(x: Array, axis: int = -1) -> Array:
-    """x − log Σ exp(x) along `axis`; the largest goes first, so that 65500 keeps its ln 2."""
+    """x − log Σ exp(x) along `axis`; the maximum is subtracted first, so as not to lose digits."""
     xp = namespace(x)
     top = xp.max(x, axis=axis, keepdims=True)
     below = x - xp.where(xp.isfinite(top), top, xp.zeros_like(top))

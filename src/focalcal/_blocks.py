@@ -16,11 +16,11 @@ T = TypeVar("T")
 _here = threading.local()
 
 MAX_THREADS = 4
-"""Past this the work is bound by memory bandwidth, not by cores."""
+"""With more threads the work is bound by memory bandwidth."""
 CACHE_ELEMENTS = 2**17
-"""With its temporaries a float32 block of this size stays in a core's second-level cache."""
+"""A float32 block of this size and its temporaries stay in a core's second-level cache."""
 DEVICE_ELEMENTS = 2**27
-"""Few large kernels are faster on an accelerator; this bounds their temporaries."""
+"""On an accelerator few large kernels are faster; this bounds their temporaries."""
 
 
 def map_blocks(function: Callable[[slice], T], n: int, size: int) -> list[T]:
@@ -56,9 +56,9 @@ def map_blocks(function: Callable[[slice], T], n: int, size: int) -> list[T]:
 
 
 def map_rows(work: Callable[[slice], T], logits: Array, elements: int = CACHE_ELEMENTS) -> list[T]:
-    """`work` of every block of rows of (N, K) logits, results in order; large ones of tensors.
+    """`work` of every block of rows of (N, K) logits, results in order; tensors in large blocks.
 
-    elements: about so many logits to a block in memory.
+    elements: the approximate number of logits per block of an array.
     """
     n, k = logits.shape
     if is_torch(logits):
@@ -69,7 +69,7 @@ def map_rows(work: Callable[[slice], T], logits: Array, elements: int = CACHE_EL
 
 @contextlib.contextmanager
 def one_thread() -> Iterator[None]:
-    """`map_blocks` uses this thread only, for callers that already use every core."""
+    """Restrict `map_blocks` to the current thread, for callers that already use every core."""
     before, _here.alone = getattr(_here, "alone", False), True
     try:
         yield

@@ -13,10 +13,10 @@ from focalcal._labels import encode
 from focalcal.errors import InputError, InputWarning
 
 SUM_TOLERANCE = {"float64": 1e-5, "float32": 1e-4}
-"""How far a row of probabilities may be from 1 and still be used as it is."""
+"""How far the sum of a row may be from 1 for it to be used unchanged."""
 RESCALED = 0.01, 0.05
-"""Rows that miss 1 by up to 0.01 per class, and no more than 0.05, are rescaled: probabilities
-rounded to two decimals or stored in half precision do."""
+"""Rows whose sum is off by up to 0.01 per class, and at most 0.05, are rescaled, as for
+probabilities rounded to two decimals or stored in half precision."""
 
 
 def check_gamma(gamma: float) -> float:
@@ -59,7 +59,7 @@ def check_logits(logits: Any) -> Array:
 def check_probs(probs: Any, name: str = "y_prob", *, sums: bool = True) -> Array:
     """Probabilities in [0, 1]; rows of a (N, C) array sum to one unless `sums` is false.
 
-    Rows that miss 1 by rounding (see `RESCALED`) are rescaled, and an `InputWarning` says so.
+    Rows that miss 1 by rounding (see `RESCALED`) are rescaled with an `InputWarning`.
     """
     probs = _check_matrix(probs, name)
     xp = namespace(probs)
@@ -81,7 +81,7 @@ def check_probs(probs: Any, name: str = "y_prob", *, sums: bool = True) -> Array
 
 
 def _rows_of_one(probs: Array, name: str) -> Array:
-    """Rows (N, C) that sum to 1, rescaled where rounding made them miss it."""
+    """Rows (N, C) that sum to 1, rescaled if rounding made them miss it."""
     xp = namespace(probs)
     # NumPy sums short rows one by one; a product with ones is several times as fast.
     total = probs @ xp.ones_like(probs[0]) if xp is np else xp.sum(probs, axis=1)
@@ -96,10 +96,10 @@ def _rows_of_one(probs: Array, name: str) -> Array:
             f"expected rows of {name} to sum to 1, got {float(total[row]):.6g} at row {row}; "
             "pass logits through a softmax, or name the multi-label task"
         )
-    # The same text for every part of a stream, so that the command line says it once.
+    # The same text for every part of a stream, so that the command line prints it once.
     warnings.warn(
-        f"rows of {name} do not sum to 1, as numbers in half precision or of few decimals do not; "
-        f"they were rescaled to sum to 1, which is done up to a difference of {most}",
+        f"rows of {name} do not sum to 1, as with half precision or few decimals; they were "
+        f"rescaled to sum to 1, which is done up to a difference of {most}",
         InputWarning,
         stacklevel=3,
     )
@@ -109,8 +109,8 @@ def _rows_of_one(probs: Array, name: str) -> Array:
 def check_labels(labels: Any, n: int, n_classes: int, name: str = "y_true") -> Array:
     """Labels (N,) of any integer type or bool in 0..n_classes−1, returned as int64.
 
-    Texts and categoricals become the indices of their classes. int64 because 8-bit types cannot
-    hold 200 classes in a comparison, torch takes uint8 indices for a mask, and has no arithmetic
+    Strings and categoricals become the indices of their classes. int64 because 8-bit types cannot
+    hold 200 classes in a comparison, and torch treats uint8 indices as a mask and has no arithmetic
     for its wider unsigned types.
     """
     given = as_array(encode(labels, n_classes, name=name)[0])
@@ -173,8 +173,8 @@ def _check_numbers(x: Any, name: str) -> Array:
 
 def _check_all_finite(x: Array, name: str) -> Array:
     xp = namespace(x)
-    # A sum is finite only if every term is, and needs no temporary of the size of x. A sum of
-    # finite terms may overflow, so only then each is looked at.
+    # A finite sum means that every term is finite, and needs no temporary of the size of x. As a
+    # sum of finite terms may overflow, each term is checked if the sum is not finite.
     with np.errstate(all="ignore"):
         # einsum sums three times as fast as np.sum.
         total = np.einsum(x, list(range(x.ndim)), []) if xp is np else xp.sum(x)

@@ -1,4 +1,4 @@
-"""Labels as class indices: texts and categoricals are looked up among the class names."""
+"""Labels as class indices: strings and categoricals are looked up among the class names."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ BOOLEANS = ("False", "True"), ("false", "true"), ("FALSE", "TRUE")
 def encode(
     labels: Any, n_classes: int, class_names: Sequence[str] | None = None, name: str = "labels"
 ) -> tuple[Array, Names | None]:
-    """(indices, class names): numbers pass through, texts and categoricals become indices.
+    """(indices, class names): numbers pass through, strings and categoricals become indices.
 
-    The names are those given, those of the categorical, or, where there are as many different
-    texts as classes, the texts in alphabetical order, as scikit-learn orders its columns.
+    The names are those given, those of the categorical, or, if there are as many different strings
+    as classes, the strings in alphabetical order, as scikit-learn orders its columns.
 
     >>> encode(["b", "a", "b"], 2, ("b", "a"))
     (array([0, 1, 0]), ('b', 'a'))
@@ -51,7 +51,7 @@ def encode(
 
 
 def is_text(labels: Any) -> bool:
-    """Whether an array holds texts."""
+    """Whether an array holds strings."""
     if not isinstance(labels, np.ndarray) or labels.ndim != 1:
         return False
     if labels.dtype.kind in "UT":
@@ -60,7 +60,7 @@ def is_text(labels: Any) -> bool:
 
 
 def looks_like_probabilities(logits: Array) -> bool:
-    """Whether what was given as logits (N, K) is in [0, 1] and sums to 1 in every row."""
+    """Whether values given as logits (N, K) lie in [0, 1] and sum to 1 in every row."""
     xp = namespace(logits)
     if bool(xp.min(logits) < 0) or bool(xp.max(logits) > 1):
         return False
@@ -81,7 +81,7 @@ def categorical(labels: Any) -> tuple[np.ndarray, Names | None]:
 
 def _alphabetical(texts: np.ndarray, n_classes: int, name: str) -> Names:
     found = tuple(sorted(map(str, set(texts.tolist()))))
-    for booleans in BOOLEANS:  # their order is no guess, and one of them may be missing
+    for booleans in BOOLEANS:  # their order is certain, and one of them may be missing
         if n_classes == 2 and set(found) <= set(booleans):
             return booleans
     if len(found) != n_classes:
@@ -90,7 +90,7 @@ def _alphabetical(texts: np.ndarray, n_classes: int, name: str) -> Names:
             f"{_shown(found)}; give the class names in the order of the columns (--classes)"
         )
     warnings.warn(
-        f"{name} are texts: the columns are taken to be {_shown(found)}, in alphabetical order; "
+        f"{name} are text: the columns are assumed to be {_shown(found)}, in alphabetical order; "
         "give the class names (--classes) if they are not",
         InputWarning,
         stacklevel=4,

@@ -1,8 +1,8 @@
 """CPUs that report AMX inside a virtual machine that forbids it.
 
-There (for example Intel Sapphire Rapids or newer under Firecracker) oneDNN, and with it torch in
-bfloat16, crashes with SIGILL. A child process tries it; if it crashes, oneDNN is limited to the
-instruction sets below AMX.
+On these (for example Intel Sapphire Rapids or newer under Firecracker) oneDNN, and with it torch in
+bfloat16, crashes with SIGILL. AMX is tried in a child process; if that crashes, oneDNN is limited
+to older instruction sets.
 """
 
 from __future__ import annotations

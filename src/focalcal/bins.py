@@ -123,7 +123,7 @@ def _edges_of(ordered: np.ndarray, cumulative: np.ndarray, m: int) -> np.ndarray
     """Edges at the quantiles of ordered values with these cumulative weights."""
     top = ordered[np.searchsorted(cumulative, cumulative[-1])]
     inner = ordered[quantile_positions(cumulative, m)].astype(np.float64)
-    # A quantile at 0 separates the zeros from the rest: its edge is the smallest number above 0.
+    # A quantile at 0 separates the zeros from the rest, so its edge is the smallest number above 0.
     inner = np.unique(np.maximum(inner, np.nextafter(0.0, 1.0)))
     return np.concatenate(([0.0], inner[inner < min(top, 1.0)], [1.0]))
 
@@ -137,9 +137,9 @@ def quantile_positions(cumulative: np.ndarray, m: int) -> np.ndarray:
 
 
 def even_bins(x: np.ndarray, hits: np.ndarray, m: int, weights: np.ndarray | None) -> Bins:
-    """Samples x (N,) in bins of equal mass, of which those at the positions `hits` are correct.
+    """Samples x (N,) in bins of equal mass, with those at the positions `hits` correct.
 
-    One sort finds edges, counts and sums: few classes of many samples are correct.
+    One sort gives edges, counts and sums; only the few correct samples are binned separately.
     """
     if weights is not None:
         correct = np.zeros(len(x), bool)
@@ -155,9 +155,9 @@ def even_bins(x: np.ndarray, hits: np.ndarray, m: int, weights: np.ndarray | Non
 
 
 def bin_index(x: Array, edges: Any) -> Array:
-    """The bin of each value: i with edges[i] < x ≤ edges[i+1]; the end bins are open-ended.
+    """The bin of each value: i with edges[i] < x ≤ edges[i+1]; the outer bins are open-ended.
 
-    NaN is in the last.
+    NaN falls into the last bin.
 
     x: any shape, NumPy or torch; edges: (M+1,) increasing. Returns integers 0..M−1 of the kind
     and shape of `x`. The edges are rounded to the precision of `x`, so that a confidence that was
@@ -207,7 +207,7 @@ def bin_samples(confidence: Any, correct: Any, edges: Any, weights: Any = None) 
 def bin_columns(labels: Any, probs: Any, edges: Any, weights: Any = None) -> Bins:
     """Count every class's probability into the same bins; a sample is correct for its label.
 
-    labels: (N,) integers, −1 for a sample of none of the classes; probs: (N, K); edges: (M+1,);
+    labels: (N,) integers, −1 if a sample is of none of the classes; probs: (N, K); edges: (M+1,);
     weights: (N,) or None. Returns bins whose sums have shape (K, M).
 
     >>> bin_columns([1], [[0.2, 0.8]], equal_width_edges(2)).correct_sums
@@ -244,15 +244,15 @@ def squared_gap(b: Bins) -> np.ndarray:
 
 
 def ratio_or_zero(top: np.ndarray, bottom: np.ndarray) -> np.ndarray:
-    """top/bottom, 0 where the bottom is 0: an empty bin adds nothing to a sum."""
+    """top/bottom, 0 where the bottom is 0, so that empty bins add nothing to a sum."""
     return np.divide(top, bottom, out=np.zeros(np.shape(top)), where=bottom > 0)
 
 
 def _wide(x: np.ndarray) -> np.ndarray:
-    """float32 and float64 as they are, all else as float64."""
+    """float32 and float64 unchanged, everything else as float64."""
     return x if x.dtype in (np.float32, np.float64) else x.astype(np.float64)
 
 
 def ratio(top: np.ndarray, bottom: np.ndarray) -> np.ndarray:
-    """top/bottom, NaN where there is nothing below."""
+    """top/bottom, NaN where the bottom is 0."""
     return np.divide(top, bottom, out=np.full(np.shape(top), np.nan), where=bottom > 0)

@@ -3,11 +3,11 @@
 Predictions come in one of three kinds:
 
 * a classifier's probabilities (N, K) or logits (N, K): `confidence` is the largest probability,
-  `correct` says whether the label is its (first) class;
+  `correct` whether the label is its (first) class;
 * one column (N,) or (N, 1), the probability or logit of class 1 of a binary classifier: the same
   as [1 − p, p], except that the Brier score counts class 1 only, as scikit-learn does;
 * the forecast of an event (N,), such as "the top prediction is right": `confidence` is the
-  forecast itself and `correct` says whether the event happened.
+  forecast itself and `correct` whether the event happened.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from focalcal._checks import SUM_TOLERANCE, check_labels, check_logits, check_pr
 from focalcal.errors import InputError
 
 BLOCK = 1 << 17
-"""Numbers of a block: it stays in cache, and Python's share of the work is small."""
+"""Numbers per block: small enough for the cache, large enough for Python's overhead."""
 RUN = 16
-"""Blocks that are added to one set of tables."""
+"""Blocks accumulated in one set of tables."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,8 +34,8 @@ class Columns:
     """The values per sample that metrics read; all vectors are (n,).
 
     confidence: of the predicted class (or the event), in the precision of the input; correct: bool;
-    nll: −ln p_y; entropy: in nats; brier: the squared error. The last three are None where only
-    the top label was asked for. probs: (n, K), for class-wise counts.
+    nll: −ln p_y; entropy: in nats; brier: the squared error. The last three are None if only the
+    top label is needed. probs: (n, K), for class-wise counts.
     """
 
     confidence: np.ndarray
@@ -54,8 +54,8 @@ class Input:
     """Checked predictions: values (N, K) on any device, labels (N,), weights (N,) or None.
 
     kind: "classes", "binary" (one column was given) or "event", whose labels are 0 where it
-    happened, else −1; logits: what the values are; quick: whether compiled loops are used; top:
-    confidence and correctness, if checking found them.
+    happened, else −1; logits: whether the values are logits; quick: whether compiled loops are
+    used; top: confidence and correctness, if the checks computed them.
     """
 
     values: Array
@@ -76,17 +76,17 @@ class Input:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What statistics of these predictions are made with."""
+        """The settings of statistics of these predictions."""
         return {"n_classes": 1 if self.kind == "binary" else self.n_classes, "kind": self.kind}
 
     @property
     def dtype(self) -> Any:
-        """NumPy's precision of the values."""
+        """The NumPy dtype of the values."""
         return np.float32 if "float32" in str(self.values.dtype) else np.float64
 
     @property
     def block(self) -> int:
-        """Rows that are worked on at a time."""
+        """Rows processed at a time."""
         return max(BLOCK // self.n_classes // 64, 1) * 64
 
     def take(self, rows: np.ndarray) -> Input:
@@ -100,7 +100,7 @@ class Input:
         )
 
     def columns(self, rows: slice, scores: bool = True) -> Columns:
-        """The columns of some rows; without `scores` only the top label, where that is cheaper."""
+        """The columns of some rows; without `scores` only the top label, if that is cheaper."""
         values, y = to_numpy(self.values[rows]), self.labels[rows]
         if self.kind == "event":
             return _event_columns(values[:, 0], y == 0)
@@ -139,11 +139,11 @@ def read(
     sample_weight: Any = None,
     quick: bool | None = None,
 ) -> Input:
-    """Check predictions of one of the three kinds, once.
+    """Check predictions of one of the three kinds.
 
     y_true: (N,) labels, or 0/1 for an event; exactly one of y_prob, logits and confidence (the
     forecast of an event, (N,)); quick: whether compiled loops are used (by size if None). `y_true`
-    may also be a `Predictions`, which was checked when it was made.
+    may also be a `Predictions`, which was checked on construction.
     """
     check_given(y_true, y_prob, logits, confidence)
     if hasattr(y_true, "as_logits"):
@@ -162,12 +162,12 @@ def read(
 
 
 def check_given(y_true: Any, *values: Any) -> None:
-    """One of y_prob, logits and confidence, or none of them beside `Predictions`."""
+    """Require exactly one of y_prob, logits and confidence, or none with `Predictions`."""
     count = sum(v is not None for v in values)
     if hasattr(y_true, "as_logits"):
         if count:
             raise InputError(
-                "expected Predictions alone, which hold their own values, got further ones; "
+                "expected Predictions alone, which have their own values, got other values too; "
                 "give predictions.labels with other values"
             )
     elif count != 1:
@@ -178,7 +178,7 @@ def check_given(y_true: Any, *values: Any) -> None:
 
 
 def map_columns(data: Input, function: Any, scores: bool = True) -> list[Any]:
-    """`function(blocks)` of runs of rows, results in order; blocks: (columns, rows) in turn."""
+    """`function(blocks)` of runs of rows, results in order; blocks yields (columns, rows)."""
     size = data.block
 
     def run(rows: slice) -> Any:
@@ -205,7 +205,7 @@ def _make(
 def _input(
     values: Array, y: np.ndarray, w: Any, kind: str, logits: bool, quick: Any, top: Any = None
 ) -> Input:
-    """What was checked, with weights that are checked here; rows of weight 0 are left out."""
+    """The checked values with their weights, which are checked here; zero weights are left out."""
     w = None if w is None else to_numpy(check_weights(w, len(y))).astype(np.float64)
     quick = kernels.fast(len(y) * values.shape[1]) if quick is None else quick
     data = Input(values, y, w, kind, logits, quick, top)

@@ -1,8 +1,8 @@
-"""From calibrated probabilities to decisions: thresholds with a guarantee, and what they cost.
+"""From calibrated probabilities to decisions: thresholds with a guarantee, and their costs.
 
-A rule decides alone where it is confident and hands the other samples to a person. Thresholds are
-chosen from labelled samples that neither the model nor the calibrator was fitted on; the guarantees
-are exact for every sample size and need only that new samples come from the same distribution.
+A rule decides alone where it is confident and leaves the other samples to a person. Thresholds are
+chosen on labelled samples that neither the model nor the calibrator was fitted on; the guarantees
+are exact for every sample size and only require new samples from the same distribution.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from focalcal.metrics.proportion import binomial_cdf, most_hits, proportion
 ASK = -1
 """The decision to ask a person, and its column of the costs."""
 STEPS = 32
-"""Thresholds that are tested for a target accuracy, besides half as many among the largest sets."""
+"""Thresholds tested for a target accuracy, plus half as many among the largest sets."""
 GOALS = {
     "target_accuracy": "accuracy of at least {} among the samples decided alone",
     "max_error": "at most {} of all samples decided alone and wrongly",
@@ -34,10 +34,9 @@ GOALS = {
 class Threshold:
     """Decide alone where confidence ≥ threshold; the threshold is infinite if none meets the goal.
 
-    decided: share of samples decided alone; error: error rate among them, NaN if there are none,
-    both on the samples that chose the threshold, with Clopper–Pearson intervals, which take the
-    threshold as given. `guarantee` is what holds for new samples, with the probability `level`
-    over the choice of these.
+    decided: share of samples decided alone; error: error rate among them, NaN if there are none;
+    both on the samples used to choose the threshold, with Clopper–Pearson intervals that treat it
+    as given. `guarantee` holds for new samples, with probability `level` over the samples used.
     """
 
     goal: str
@@ -54,7 +53,7 @@ class Threshold:
 
     @property
     def rule(self) -> str:
-        """What to do, and what it does to the samples that chose it."""
+        """What to do, and its effect on the samples used to choose the threshold."""
         if not self.found:
             return "No threshold reaches the goal: leave every sample to a person."
         # All digits: a rounded threshold may decide a sample just below the exact one.
@@ -76,13 +75,13 @@ class Threshold:
 
 @dataclasses.dataclass(frozen=True)
 class Cost:
-    """Mean cost of deciding by least expected cost.
+    """Mean cost of the decisions with the least expected cost.
 
-    expected: as the probabilities promise; measured: as the labels turned out; difference:
-    measured − expected. Their intervals are normal; those of measured and difference take the
-    larger of the spread seen and the spread promised, as samples without errors show none.
-    at_most: bound on the mean cost of new samples, with probability `level` (empirical Bernstein).
-    The last three are None without labels.
+    expected: under the probabilities; measured: with the labels; difference: measured − expected.
+    Their intervals are normal; those of measured and difference use the larger of the observed and
+    the expected variance, since samples without errors show none. at_most: bound on the mean cost
+    of new samples, with probability `level` (empirical Bernstein). The last three are None without
+    labels.
     """
 
     decided: Estimate
@@ -109,9 +108,9 @@ def threshold(
     samples that are decided alone and wrong, or `review_budget` = the share left to a person. The
     goal holds for new samples with probability ≥ `level`:
 
-    - `max_error` and `review_budget` concern counts that are monotone in the threshold, so that one
-      exact binomial test at the chosen threshold suffices, whatever the distribution.
-    - `target_accuracy` is learn-then-test: exact binomial tests of "accuracy too low" among the k
+    - `max_error` and `review_budget` concern counts that are monotone in the threshold, so one
+      exact binomial test at the chosen threshold suffices for any distribution.
+    - `target_accuracy` uses learn-then-test: exact binomial tests of "accuracy too low" among the k
       most confident samples for up to 48 values of k, from few to all; a test that passes hands its
       share of 1 − level to the next (fallback procedure). Exact if the error rate does not rise
       with confidence.
@@ -147,7 +146,7 @@ def choose(
     order = np.argsort(-confidence, kind="stable")
     ordered, errors = confidence[order], np.append(0, np.cumsum(wrong[order]))
     n = len(ordered)
-    # Kept above each sample: ties stay together, and the last entry keeps everything.
+    # Numbers kept above each sample: ties stay together, and the last entry keeps everything.
     kept = np.append(np.searchsorted(-ordered, -ordered, side="left"), n)
     if goal == "target_accuracy":
         k = _most_at_accuracy(errors, kept, 1 - value, 1 - level)
@@ -159,7 +158,7 @@ def choose(
         at, k = math.inf, 0
     elif k == n:
         at = 0.0
-    else:  # "above the first sample left out" is what was tested, not "from the last one kept"
+    else:  # the test was for "above the first sample left out", not "from the last one kept"
         at = float(np.nextafter(ordered[k], ordered.dtype.type(2)))
     return Threshold(
         goal=goal,
@@ -175,12 +174,12 @@ def choose(
 def _most_at_accuracy(errors: np.ndarray, kept: np.ndarray, most: float, alpha: float) -> int:
     """The largest number of most confident samples whose error rate is shown to be ≤ most."""
     n = len(errors) - 1
-    fewest = math.ceil(math.log(alpha / STEPS) / math.log1p(-most))  # that pass without an error
-    # Tied confidences make one set of several ranks.
+    fewest = math.ceil(math.log(alpha / STEPS) / math.log1p(-most))  # enough to pass without errors
+    # Tied confidences merge several ranks into one set.
     counts = np.unique(kept[np.geomspace(min(fewest, n), n, STEPS).astype(int)])
     counts = counts[counts > 0]
     own = dict.fromkeys(counts.tolist(), alpha / len(counts))
-    # Between those that are far apart, sets that are tested with what was handed on alone.
+    # Sets between the most distant ones have no share of their own, only what is handed on.
     more = kept[np.linspace(n / 2, n, STEPS // 2).astype(int)]
     counts = np.union1d(counts, more[more > counts[0]]) if len(counts) else counts
     p_values = binomial_cdf(errors[counts], counts, most)
@@ -202,7 +201,7 @@ def expected_cost(
     y_true: Any = None,
     level: float = 0.95,
 ) -> Cost:
-    """Cost of the decisions of least expected cost, as promised and (with labels) as measured.
+    """Cost of the decisions with the least expected cost, as expected and, with labels, measured.
 
     costs: (K, D) cost of decision d when the class is k, by default 1 for every error;
     abstain_cost: of asking a person, who then decides at no further cost; y_prob, y_true as in
@@ -218,14 +217,14 @@ def expected_cost(
     labels, probs = check_classes(y_true, y_prob)
     n = len(probs)
     chosen, table = _cheapest(probs, costs, abstain_cost)
-    promised = (probs @ table)[np.arange(n), chosen]
-    decided, expected = proportion((chosen != ASK).sum(), n, level), _mean(promised, level)
+    own = (probs @ table)[np.arange(n), chosen]
+    decided, expected = proportion((chosen != ASK).sum(), n, level), _mean(own, level)
     if labels is None:
         return Cost(decided, expected, None, None, None, level, n)
     paid = table[labels, chosen]
-    chance = float(((table[:, chosen].T - promised[:, None]) ** 2 * probs).sum()) / n
-    measured = _mean(paid, level, chance + float(promised.var()))
-    difference = _mean(paid - promised, level, chance)
+    chance = float(((table[:, chosen].T - own[:, None]) ** 2 * probs).sum()) / n
+    measured = _mean(paid, level, chance + float(own.var()))
+    difference = _mean(paid - own, level, chance)
     at_most = float(table.max())
     if n > 1:
         slack = math.log(2 / (1 - level))

@@ -1,6 +1,6 @@
 """Errors and warnings of the package.
 
-Every message says what was expected, what came, and what to do about it.
+Every message states what was expected, what was found, and what to do about it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ class FocalcalError(Exception):
 
 
 class InputError(FocalcalError, ValueError):
-    """Data or a setting that cannot be used: the message names the row, column or field."""
+    """Data or a setting that cannot be used; the message names the row, column or field."""
 
 
 class FileFormatError(FocalcalError, ValueError):
@@ -22,7 +22,7 @@ class FileFormatError(FocalcalError, ValueError):
 
 
 class NoRowsError(FileFormatError):
-    """A file or frame without rows, which several files may include."""
+    """A file or frame without rows; such files are skipped among several."""
 
 
 class MissingExtraError(FocalcalError, ImportError):
@@ -38,12 +38,12 @@ class MissingExtraError(FocalcalError, ImportError):
         )
 
     def __reduce__(self) -> tuple[type, tuple[str, str, str, str]]:
-        return type(self), self._given  # it crosses processes: a cluster's worker may lack a part
+        return type(self), self._given  # raised in worker processes too
 
 
 @contextlib.contextmanager
 def needing(package: str, extra: str, purpose: str) -> Iterator[None]:
-    """Imports of an optional dependency; MissingExtraError where it is not installed."""
+    """Wrap imports of an optional dependency; MissingExtraError if it is not installed."""
     try:
         yield
     except ImportError as error:
@@ -51,12 +51,12 @@ def needing(package: str, extra: str, purpose: str) -> Iterator[None]:
 
 
 class EngineError(FocalcalError, RuntimeError):
-    """A cluster that cannot be reached, or that failed while it worked."""
+    """A cluster that cannot be reached, or that failed while working."""
 
 
 class InputWarning(UserWarning):
-    """Data were used, but not as they stood, or they are not what they seem: see the message."""
+    """Data were modified before use, or may not be what they seem; see the message."""
 
 
 class FitWarning(UserWarning):
-    """A calibrator was fitted, but a person should know how: see its diagnostics."""
+    """A calibrator was fitted, but needs attention; see its diagnostics."""

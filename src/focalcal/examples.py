@@ -1,4 +1,4 @@
-"""Real predictions that come with the package, to try everything on."""
+"""Real predictions included in the package as examples."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from focalcal.predictions import Predictions
 
 LOSSES = ("ce", "fl3")
 FOLDER = Path(__file__).parent / "demo_data"
-"""Holds val.npz and test.npz in a folder for each loss."""
+"""Has a folder for each loss, with val.npz and test.npz."""
 
 
 def resnet18(loss: str = "ce") -> tuple[Predictions, Predictions]:
     """Validation and test predictions of a ResNet-18 on CIFAR-10, 5,000 and 10,000 images.
 
-    loss: what it was trained with, cross-entropy ("ce") or focal loss with γ = 3 ("fl3").
+    loss: the training loss, cross-entropy ("ce") or focal loss with γ = 3 ("fl3").
 
     >>> val, test = resnet18()
     >>> val.logits.shape, test.logits.shape

@@ -26,7 +26,7 @@ MANY = 12
 class Reliability:
     """A reliability diagram: bins, and the interval (M,) of each bin's accuracy at `level`.
 
-    With bins of several classes (K, M) every class is a line and `names` tells them apart.
+    With bins of several classes (K, M) every class is a line, labelled by `names`.
     """
 
     title: str
@@ -105,5 +105,5 @@ def plot_reliability(panel: Reliability, ax: Axes) -> Axes:
 
 
 def _literal(name: str) -> str:
-    """Text in which matplotlib sees no formula."""
+    """Text with "$" escaped, so that matplotlib sees no formula."""
     return name.replace("$", r"\$")

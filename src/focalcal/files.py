@@ -1,4 +1,4 @@
-"""Writing files so that nothing half-written ever carries the final name."""
+"""Atomic file writing: a partial file never has the final name."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DAY = 86_400
 
 @contextlib.contextmanager
 def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Yield a temporary path beside `path`; on success it replaces `path`, on failure it vanishes.
+    """Yield a temporary path beside `path`, which replaces `path` on success and else is removed.
 
     The old file stays intact until the new one is complete and flushed to disk. A temporary
     left by a killed process is removed by the next write to the same name.
@@ -47,7 +47,7 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _naming(path: Path) -> Iterator[None]:
-    """Errors of the system about a temporary name the path that the caller knows."""
+    """Make system errors about a temporary file name the caller's path."""
     try:
         yield
     except OSError as error:
@@ -64,7 +64,7 @@ def natural(name: str) -> tuple[str, str]:
 
 
 def files_at(where: str | os.PathLike[str]) -> list[str]:
-    """The file, or the files that a folder (of parquet files) or a pattern names, 2 before 10."""
+    """The file, or the files of a folder (parquet only) or a pattern, in natural order."""
     path = Path(where)
     if path.is_file():
         return [str(path)]
@@ -74,7 +74,7 @@ def files_at(where: str | os.PathLike[str]) -> list[str]:
 
 
 def check_suffix(path: str | os.PathLike[str], suffixes: Sequence[str]) -> Path:
-    """The path, if its name ends in one of these: call it before the work that fills the file."""
+    """The path, if its name ends in one of these; call it before computing the contents."""
     path = Path(path)
     if path.suffix.lower() not in suffixes:
         raise InputError(f"expected a name ending in {', '.join(suffixes)}, got {path.name!r}")
@@ -86,8 +86,8 @@ def output_paths(
 ) -> list[Path]:
     """Where each file goes: its path below the inputs' common folder, under `out`.
 
-    One input may also go to a file, if the name of `out` ends in one of the suffixes. No output is
-    one of the inputs.
+    A single input may also go to a file, if the name of `out` ends in one of the suffixes. No
+    output may be an input.
     """
     out = Path(out).absolute()
     names = [str(Path(name).absolute()) for name in inputs]
@@ -123,7 +123,7 @@ def _remove_orphans(folder: Path, prefix: str) -> None:
 
 
 def _alive(pid: int, temporary: Path) -> bool:
-    if not POSIX:  # there os.kill would send Ctrl-C or end the process: judge by age
+    if not POSIX:  # where os.kill would terminate the process: judge by age
         return time.time() - temporary.stat().st_mtime < DAY
     try:
         os.kill(pid, 0)

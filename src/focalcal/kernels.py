@@ -1,7 +1,7 @@
-"""The work over samples in NumPy: the specification of the compiled loops of the same names.
+"""Loops over samples in NumPy: the specification of the compiled loops with the same names.
 
-A function and its loop in `loops` take the same arguments and write into the last of them. The
-NumPy version also runs without numba and on small inputs; `pick` chooses. Outer edges are infinite
+A function and its loop in `loops` take the same arguments and write into the last ones. The NumPy
+version also runs without numba and on small inputs; `pick` chooses. Outer edges are infinite
 (`open_edges`); weights w are (n,), or None if all are 1.
 """
 
@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 
 LEAST = 1 << 22
-"""Numbers in an input from which compiled loops are used; below, importing numba costs more."""
+"""Compiled loops are used from this input size; for less, importing numba costs more."""
 
 
 @functools.cache
 def loops() -> ModuleType | None:
-    """`focalcal.loops`, or None where numba is missing or FOCALCAL_FAST=0 switches it off."""
+    """`focalcal.loops`, or None if numba is missing or FOCALCAL_FAST=0 disables it."""
     if os.environ.get("FOCALCAL_FAST") == "0":
         return None
     try:
@@ -33,12 +33,12 @@ def loops() -> ModuleType | None:
 
 
 def fast(size: int) -> bool:
-    """Whether an input of `size` numbers goes through compiled loops."""
+    """Whether compiled loops are used for an input of `size` numbers."""
     return size >= LEAST and loops() is not None
 
 
 def pick(quick: bool) -> ModuleType:
-    """`loops` if `quick` and there are any, else this module."""
+    """`loops` if `quick` and available, else this module."""
     return (loops() if quick else None) or sys.modules[__name__]
 
 
@@ -63,7 +63,7 @@ def top_label(
 ) -> bool:
     """The largest probability of each row of (n, K), and whether the label is its first class.
 
-    Returns False if a row is not a distribution or a label no class.
+    Returns False if a row is not a distribution or a label is not a class.
     """
     n, k = p.shape
     by_class = np.ascontiguousarray(p.T)  # a maximum over short rows is slow
@@ -97,7 +97,7 @@ def scores_of_probs(
 
 
 def below_top(z: np.ndarray, least: float, top: np.ndarray) -> None:
-    """Logits (K, n) become z − max z of each sample, at least `least`; top: where the max is."""
+    """Overwrite logits (K, n) by z − max z of each sample, at least `least`; top: the argmax."""
     best = z.max(axis=0)
     last = np.min_scalar_type(len(z)).type(len(z))
     index = np.arange(len(z), dtype=last.dtype)[:, None]
@@ -120,9 +120,9 @@ def scores_of_logits(
     entropy: np.ndarray,
     square: np.ndarray,
 ) -> None:
-    """Top label and scores of z − max z, (K, n), and of its exponential, which becomes p.
+    """Top label and scores from z − max z, (K, n), and its exponential e, overwritten by p.
 
-    rest: Σ exp of all but the largest; log1p(rest) is left to be added to `nll` and `entropy`.
+    rest: Σ exp of all but the largest; the caller adds log1p(rest) to `nll` and `entropy`.
     """
     n = len(y)
     largest, labelled = top * n + np.arange(n), y * n + np.arange(n)  # positions in (K, n)
@@ -141,7 +141,7 @@ def scores_of_logits(
 
 
 def bin_between(x: np.ndarray, inner: np.ndarray) -> np.ndarray:
-    """How many of the increasing inner edges lie below each value; all of them below NaN."""
+    """How many of the increasing inner edges lie below each value; all of them for NaN."""
     if len(inner) > 32:
         return np.asarray(np.searchsorted(inner, x))
     below = x <= inner.reshape(-1, *[1] * x.ndim)  # a comparison per edge beats a search
@@ -158,7 +158,7 @@ def bins_of(
 ) -> None:
     """Add Σ w, Σ w·x and Σ w·hit per bin to a table (3, M); x: (n,), hit: (n,) bool.
 
-    even: whether the bins are equally wide; only the loop makes use of it.
+    even: whether the bins are equally wide; only the compiled loop uses it.
     """
     del even
     _count(bin_between(x, edges[1:-1]), x, hit, w, table)
@@ -174,10 +174,10 @@ def _count(
 def class_bins_of(
     p: np.ndarray, y: np.ndarray, w: np.ndarray | None, edges: np.ndarray, table: np.ndarray
 ) -> None:
-    """Add Σ w, Σ w·p and Σ w·1[y=k] per class and bin to (3, K, M); a label of −1 is no class."""
+    """Add Σ w, Σ w·p and Σ w·1[y=k] per class and bin to (3, K, M); the label −1 is no class."""
     _, k, m = table.shape
-    p = np.ascontiguousarray(p)  # neighbours are of other classes: no sum waits for the one before
-    rows = math.gcd(len(p), 64)  # a broadcast over short rows is slow: over several at once
+    p = np.ascontiguousarray(p)  # interleaved classes avoid store-forwarding stalls
+    rows = math.gcd(len(p), 64)  # broadcasting over short rows is slow: use several at once
     cell = bin_between(p, edges[1:-1]).reshape(-1, rows * k)
     cell += np.tile(m * np.arange(k), rows)
     some = np.flatnonzero(y >= 0)
@@ -200,7 +200,7 @@ def cells_of(
     """`bins_of` for the cells of `ordered.fine_edges`, given log-odds and `ordered.cell_search`.
 
     from_x[i]: an edge at or below i/len(from_x); from_odds[i]: the same for log-odds, which lie in
-    [−reach, reach]. The search goes on from there.
+    [−reach, reach]. The search continues from there.
     """
     edges, from_x, from_odds, reach = cells
     x = x.astype(np.float64)
@@ -217,7 +217,7 @@ def cells_of(
 def split_sum(x: np.ndarray, wrong: np.ndarray, right: np.ndarray, total: np.ndarray) -> None:
     """Add Σ wrong·x and Σ right·x to a pair of numbers; wrong and right: weights (n,), or 0."""
     x = x.astype(np.float64, copy=False)
-    # A product with `@` would start threads of BLAS beside ours.
+    # A product with `@` would start BLAS threads in addition to ours.
     total += np.einsum("i,i", x, wrong), np.einsum("i,i", x, right)
 
 

@@ -22,7 +22,7 @@ from focalcal.predictions import Predictions, like_given
 
 @dataclasses.dataclass(frozen=True)
 class Loaded:
-    """Predictions, the table they were read from, and which of its columns are what."""
+    """Predictions, the table they were read from, and the roles of its columns."""
 
     predictions: Predictions
     table: Table
@@ -30,7 +30,7 @@ class Loaded:
     roles: Roles
 
     def describe(self) -> str:
-        """What was taken for what, and what is only carried along."""
+        """Which columns were used for what, and which are only carried along."""
         found, names = self.roles, self.predictions.class_names
         kind = "logits" if found.are_logits else "probabilities"
         text = f"{kind} from {roles.listed(found.values)}"
@@ -43,12 +43,12 @@ class Loaded:
 
     @property
     def is_plain(self) -> bool:
-        """Whether the columns have the names that need no explanation."""
+        """Whether the column names need no explanation."""
         names = {*self.roles.values, *self.roles.labels}
         return names <= {"logits", "probs", "labels"} and not self.roles.rest(self.table)
 
     def save_calibrated(self, path: str | Path, probs: Any, provenance: dict[str, Any]) -> None:
-        """Write the table with `probs` in the place of its logits or probabilities."""
+        """Write the table with `probs` in place of its logits or probabilities."""
         given, table = self.predictions, {}
         kept = [name for name in self.table if name not in self.roles.values]
         roles.distinct([roles.not_overwritten(name) for name in kept], str(path))
@@ -136,9 +136,9 @@ def read(
 ) -> Loaded:
     """Predictions of `values`, the logits or probabilities, and the other columns of a table.
 
-    Where labels are not required, a missing one means that none are used; `quiet` does not say so.
+    If labels are not required, a missing one means that none are used; `quiet` omits the warning.
     """
-    # Arrays of another length are of other samples: an npz often holds several sets.
+    # Arrays of another length belong to other samples: an npz often holds several sets.
     used = {*found.values, *found.labels, found.ids}
     table = {k: column for k, column in table.items() if k in used or _rows(column) == len(values)}
     try:
@@ -186,9 +186,9 @@ def _with_labels(
         metadata["labels"] = _meaning(labels, metadata["class_names"])
     own = metadata.get("class_names")
     categories = metadata.get("categories", {}).get(found.labels[0]) if found.labels else None
-    # The caller's names are those of the columns; a ClassLabel says what the codes 0, 1, … mean.
-    told = bool(keys.classes) and "are_codes" not in metadata
-    if own is None and not told and categories and len(categories) == max(width, 2):
+    # The caller's names are those of the columns; a ClassLabel defines what the codes 0, 1, … mean.
+    named = bool(keys.classes) and "are_codes" not in metadata
+    if own is None and not named and categories and len(categories) == max(width, 2):
         own = categories
     single = width == 1 and task != "multilabel"
     names, order = classes.class_names(found, own, keys, single, labels, where)
@@ -196,7 +196,7 @@ def _with_labels(
         values = values[:, order]
         if labels is not None and labels.shape[1:] == (width,):
             labels = labels[:, order]
-            if len(found.labels) == 1:  # for who writes the table
+            if len(found.labels) == 1:  # in case the table is written
                 table[found.labels[0]] = labels
     if labels is not None and labels.ndim == 1:
         of = f"{where}: column {found.labels[0]!r}"
@@ -214,7 +214,7 @@ def _with_labels(
 
 
 def _without_class_names(table: Table, metadata: dict[str, Any]) -> tuple[Table, dict[str, Any]]:
-    """Class names that were saved beside the arrays of an npz go to the metadata."""
+    """Move class names that were saved beside the arrays of an npz to the metadata."""
     for name in ("class_names", "classes"):
         lengths = {_rows(column) for key, column in table.items() if key != name}
         if name in table and _rows(table[name]) not in lengths | {0}:
@@ -227,10 +227,10 @@ def _without_class_names(table: Table, metadata: dict[str, Any]) -> tuple[Table,
 def named_labels(
     table: Table, metadata: dict[str, Any], found: Roles, keys: Keys, where: str
 ) -> Table:
-    """The column of labels as names, if it has positions in stored names of another order.
+    """The column of labels as names, if it holds positions in stored names of another order.
 
-    Stored are the class names of a file's metadata and those of a ClassLabel, whose numbers are
-    positions always, also beside names that are numbers.
+    Stored names are the class names in a file's metadata and those of a ClassLabel, whose numbers
+    are always positions, even if the names are numbers.
     """
     if len(found.labels) != 1:
         return {}
@@ -249,7 +249,7 @@ def named_labels(
 
 
 def _names_at(column: np.ndarray, names: list[str], meaning: str, where: str) -> np.ndarray | None:
-    """The names at the positions in a column, None for a missing one; None if it has no such."""
+    """The names at the positions in a column, with None if missing; None if it has no positions."""
     if not len(column):
         return column
     try:
@@ -279,7 +279,7 @@ def _rows(column: Any) -> int:
 
 
 def matrix(table: Table, names: Sequence[str], where: str, *, by_class: bool = False) -> np.ndarray:
-    """One column as it is, several side by side; by_class: stored class by class, not by row."""
+    """One column unchanged, or several side by side; by_class: stored by class, not by row."""
     arrays = [columns.numbers(table[name], f"{where}: column {name!r}") for name in names]
     if len(arrays) == 1:
         return arrays[0]
@@ -295,7 +295,7 @@ def matrix(table: Table, names: Sequence[str], where: str, *, by_class: bool = F
 
 
 def _labels(table: Table, names: Sequence[str], where: str) -> np.ndarray | None:
-    """Numbers (N,) or (N, M), or texts (N,), if there are any."""
+    """Numbers (N,) or (N, M), or strings (N,); None if there are no labels."""
     if not names:
         return None
     read: Table = {}
@@ -308,7 +308,7 @@ def _labels(table: Table, names: Sequence[str], where: str) -> np.ndarray | None
                 classes.refuse_missing(read[name], (), of)
         except classes.MissingLabel as error:
             missing.append(error)
-    if missing:  # the first says where, all of them which rows
+    if missing:  # the first error names the place, with the rows of all
         missing[0].missing = np.logical_or.reduce([error.missing for error in missing])
         raise missing[0]
     if len(names) > 1:
@@ -327,9 +327,9 @@ def _task_of(task: str, labels: np.ndarray) -> tuple[str, np.ndarray]:
 
 
 def carried(column: Any) -> np.ndarray:
-    """A carried column: numbers where all of its texts are, or are missing, otherwise as it is.
+    """A carried column: as numbers if all strings are numbers or missing, otherwise unchanged.
 
-    Numbers with leading zeros, or too long for an integer, are codes: they stay texts. So do
+    Numbers with leading zeros, or too long for an integer, are codes and stay strings. So do
     lists, and numbers such as 1,234 if all commas may separate thousands.
     """
     values = columns.plain(column)

@@ -12,11 +12,11 @@ from numba import njit
 
 def loop(function):
     """Compile on the first call, cached on disk: beside this file, else in the user's cache."""
-    # Sums may be taken in any order: several terms at a time.
+    # Sums may be reordered, so that they can be vectorised.
     options = {"nogil": True, "error_model": "numpy", "fastmath": {"reassoc", "contract", "nsz"}}
     try:
         return njit(cache=True, **options)(function)
-    except RuntimeError:  # no folder to cache in: compiled anew in each process
+    except RuntimeError:  # no folder for the cache: compile in each process
         return njit(**options)(function)
 
 
@@ -81,7 +81,7 @@ def scores_of_logits(below, e, top, y, confidence, correct, rest, nll, entropy, 
             square[i] += v * v
     for i in range(n):
         own = np.uint64(y[i])
-        if rest[i] < 1e-3:  # the difference has lost digits
+        if rest[i] < 1e-3:  # the difference has lost precision
             rest[i] = 0.0
             for j in range(k):
                 if j != top[i]:
@@ -100,7 +100,7 @@ def scores_of_logits(below, e, top, y, confidence, correct, rest, nll, entropy, 
 
 @loop
 def moments(below, e, y, own, norm, mean, variance):
-    """Of z − max z, (K, n), with weights e: that of the label, Σ e, mean and variance."""
+    """For z − max z, (K, n), with weights e: the label's value, Σ e, mean and variance."""
     k, n = below.shape
     norm[:], mean[:], variance[:] = 0.0, 0.0, 0.0
     for j in range(k):
@@ -117,7 +117,7 @@ def moments(below, e, y, own, norm, mean, variance):
 
 @loop
 def even_bin(v, edges):
-    """The bin of v among equally wide ones: the product, slightly reduced, is never above it."""
+    """The bin of v among equally wide ones; the slightly reduced product never overshoots it."""
     b = np.uint64(v * edges.dtype.type((len(edges) - 1) * (1 - 1e-6)))
     while v > edges[b + np.uint64(1)]:
         b += np.uint64(1)

@@ -1,8 +1,8 @@
-"""Samples in order of confidence: what every metric that ranks or accumulates reads.
+"""Samples in order of confidence, for all metrics that rank or accumulate.
 
 Equal confidences form one group, so no metric depends on the order of ties. Weights may have
 leading axes: a bootstrap passes one row of weights per resample and pays for the sort once. The
-groups of a stream are the cells of a fine histogram, which carry what is unknown inside them.
+groups of a stream are the cells of a fine histogram, with bounds on what is unknown inside them.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _MAX_LOGIT = 37.0
 class Ordered:
     """Groups of equal confidence, in increasing order.
 
-    confidence: (G,); weights: (..., G) summed weight of each group; hits: (..., G) the part of it
-    that is correct. For cells of a histogram, slack (G,) is the most that Σ|confidence − correct|
-    over a cell's samples can be and width (G,) its extent; both are None for exact groups, and 0
-    for a cell that holds a single value.
+    confidence: (G,); weights: (..., G) total weight of each group; hits: (..., G) the correct part
+    of it. For cells of a histogram, slack (G,) is an upper bound of Σ|confidence − correct| over a
+    cell's samples and width (G,) its extent; both are None for exact groups, and 0 for a cell with
+    a single possible value.
     """
 
     confidence: np.ndarray
@@ -102,12 +102,12 @@ def in_order(
 
 
 def group_starts(sorted_values: np.ndarray) -> np.ndarray:
-    """Where each run of equal values begins."""
+    """The start of each run of equal values."""
     return np.flatnonzero(np.append(True, sorted_values[1:] != sorted_values[:-1]))
 
 
 def bin_starts(sorted_confidence: np.ndarray, edges: np.ndarray) -> np.ndarray:
-    """Where each non-empty bin begins among sorted confidences."""
+    """The start of each non-empty bin in sorted confidences."""
     return group_starts(bin_index(sorted_confidence, edges))
 
 
@@ -128,7 +128,7 @@ def fine_edges() -> np.ndarray:
 
 @cache
 def cell_search() -> tuple[Any, ...]:
-    """For `loops.cell_bin`: the edges, where each multiple of 1/8192 is, and each log-odds."""
+    """For `loops.cell_bin`: the edges, the cell of each multiple of 1/8192 and of each log-odds."""
     logits = np.linspace(-_MAX_LOGIT, _MAX_LOGIT, _LOGIT + 1)
     values = np.linspace(0.0, 1.0, _UNIFORM + 1), 1 / (1 + np.exp(-logits))
     edges = fine_edges()

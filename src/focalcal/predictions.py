@@ -1,4 +1,4 @@
-"""`Predictions`: the waist of the system. Left of it is torch; right of it any array will do."""
+"""`Predictions`: the interface between training, in torch, and everything after, on any array."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ TASKS = ("auto", "multilabel")
 
 @dataclasses.dataclass(frozen=True)
 class Predictions:
-    """What a classifier said about N samples, and what was true.
+    """A classifier's predictions for N samples, and the labels.
 
     Exactly one of `logits` and `probs` is given: (N, K), or (N,) / (N, 1) for class 1 of a binary
-    problem. Which of the two an array is, is never guessed from its values. `labels` are class
-    indices (N,), texts or a categorical (N,), 0/1 of shape (N, K) for `task="multilabel"`, or
-    None where they are unknown; texts are looked up among `class_names`.
+    problem. Which of the two an array holds is never guessed from its values. `labels` are class
+    indices (N,), strings or a categorical (N,), 0/1 of shape (N, K) for `task="multilabel"`, or
+    None if unknown; strings are looked up among `class_names`.
 
-    `ids` (N,) and `extra`, a dict of other columns (N, …), are carried along: by `take`, `split`,
-    `save` and `load`. `column(name)` finds any of them.
+    `ids` (N,) and `extra`, a dict of other columns (N, …), are carried along by `take`, `split`,
+    `save` and `load`. `column(name)` returns any of them.
 
     >>> import numpy as np
     >>> p = Predictions(logits=np.array([[2.0, 0.0], [0.0, 1.0]]), labels=np.array([0, 1]))
@@ -86,7 +86,7 @@ class Predictions:
         self._set("extra", extra)
 
     def _set(self, name: str, value: Any) -> None:
-        object.__setattr__(self, name, value)  # while it is made; frozen afterwards
+        object.__setattr__(self, name, value)  # only during construction
 
     def _checked_column(self, values: Any, name: str) -> np.ndarray:
         values = to_numpy(values)
@@ -119,7 +119,7 @@ class Predictions:
 
     @property
     def one_column(self) -> bool:
-        """Whether there is one number per sample, that of class 1 of two."""
+        """Whether there is one number per sample, for class 1 of two."""
         values = self._values
         return self.task == "auto" and (values.ndim == 1 or values.shape[1] == 1)
 
@@ -151,10 +151,10 @@ class Predictions:
             return log_softmax(two_columns(self.logits))
 
     def as_logits(self, floor: float | None = None) -> Array:
-        """What a calibrator takes: the logits, or log-probabilities (log-odds if multi-label).
+        """The input of calibrators: the logits, or log-probabilities (log-odds if multi-label).
 
         A probability of zero becomes −∞, for which calibrators learn a floor, unless one is given.
-        Log-odds of several labels need a given one.
+        With several labels, zeros require a given floor.
         """
         if self.logits is not None:
             return self.logits
@@ -166,7 +166,7 @@ class Predictions:
 
     def take(self, rows: Any) -> Self:
         """The predictions of the given rows, in that order."""
-        rows = np.arange(self.n)[np.asarray(rows)]  # as NumPy reads them, for tensors too
+        rows = np.arange(self.n)[np.asarray(rows)]  # NumPy's indexing, for tensors too
         own = {name: getattr(self, name) for name in ("logits", "probs", "labels", "ids")}
         picked = {name: values[rows] for name, values in own.items() if values is not None}
         extra = {name: values[rows] for name, values in self.extra.items()}
@@ -205,10 +205,10 @@ class Predictions:
         """Read a file with `logits` (or `probs`) and `labels`; docs/files.md has the layouts.
 
         npz, npy, parquet, arrow, csv, tsv, jsonl (also .gz), pt, Hugging Face datasets on disk.
-        Pickles are refused, never executed. Columns that have other names, class names, …
-        are given as in `from_frame`, or as `logits_key`, `probs_key`, `labels_key`, `ids_key`.
-        Other columns are carried along. `layout` reads answers of language models: "lm-eval",
-        "lm-eval-norm" or "inspect".
+        Pickles are refused, never executed. Columns with other names, class names, … are given as
+        in `from_frame`, or as `logits_key`, `probs_key`, `labels_key`, `ids_key`. Other columns are
+        carried along. `layout` reads answers of language models: "lm-eval", "lm-eval-norm" or
+        "inspect".
         """
         from focalcal import loading
 
@@ -216,20 +216,20 @@ class Predictions:
 
     @classmethod
     def from_frame(cls, frame: Any, **keys: Unpack[KeyOptions]) -> Predictions:
-        """Take the columns of a pandas or polars frame; all others are carried along.
+        """Read the columns of a pandas or polars frame; other columns are carried along.
 
         logits, probs: one column, several (one per class) as a list or separated by commas, or
-        "*" for all but labels and ids. logits_prefix, probs_prefix: all columns that begin so.
+        "*" for all but labels and ids. logits_prefix, probs_prefix: all columns with this prefix.
         labels: a column, or one per label. ids: a column. classes: class names in the order of the
-        columns. labels_required: whether labels that are absent or missing are an error [True].
-        task: "auto" or "multilabel". What is left out is found by its usual name, as in files.
+        columns. labels_required: whether absent or missing labels are an error [True]. task: "auto"
+        or "multilabel". Columns not given are found by their usual names, as in files.
         """
         from focalcal import loading
 
         return loading.from_frame(frame, loading.Keys.of(keys))
 
     def save(self, path: str | Path) -> None:
-        """Write npz, parquet, csv, tsv or jsonl; `load` gives the same values back.
+        """Write npz, parquet, csv, tsv or jsonl; `load` restores the same values.
 
         Text files have no metadata: there the columns and the labels carry the class names.
         """
@@ -248,7 +248,7 @@ class Predictions:
 
 
 def concatenate(parts: Sequence[Predictions]) -> Predictions:
-    """Several sets of predictions of one model as one; columns that not all have are dropped."""
+    """Several sets of predictions of one model as one; only columns common to all are kept."""
     first = parts[0]
     names = next((part.class_names for part in parts if part.class_names), None)
     for part in parts[1:]:
@@ -256,7 +256,7 @@ def concatenate(parts: Sequence[Predictions]) -> Predictions:
         if not same or (part.logits is None) != (first.logits is None):
             raise InputError(
                 f"expected {first.n_classes} classes as {_kind(first)}, as in the first part, "
-                f"got {part.n_classes} as {_kind(part)}; read such files apart"
+                f"got {part.n_classes} as {_kind(part)}; read such files separately"
             )
         if part.class_names and part.class_names != names:
             raise InputError(

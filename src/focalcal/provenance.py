@@ -1,4 +1,4 @@
-"""Where a result comes from: version, commit, library versions, hardware, date."""
+"""The origin of a result: version, commit, library versions, hardware, date."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LIBRARIES = ("numpy", "scipy", "scikit-learn", "torch", "triton", "dask", "pyar
 
 
 def provenance() -> dict[str, Any]:
-    """A JSON-ready record of the code and machine that make a result.
+    """A JSON-ready record of the code and machine that produce a result.
 
     >>> sorted(provenance())
     ['commit', 'date', 'focalcal', 'hardware', 'python', 'versions']
@@ -37,12 +37,12 @@ def provenance() -> dict[str, Any]:
 def commit() -> str | None:
     """Commit of the source tree this package runs from, "-dirty" if changed; None outside git.
 
-    `FOCALCAL_COMMIT` overrides it, for copies of a tree that travel without their history.
+    `FOCALCAL_COMMIT` overrides it, for copies of a tree without its history.
     """
     if override := os.environ.get("FOCALCAL_COMMIT"):
         return override
     here = Path(__file__).resolve()
-    if here.parents[1].name != "src":  # an installed copy must not report a stranger's repository
+    if here.parents[1].name != "src":  # an installed copy must not report another repository
         return None
     try:
         out = subprocess.run(
@@ -59,7 +59,7 @@ def commit() -> str | None:
 
 
 def version_of(package: str) -> str | None:
-    """The version that is installed, None if none is."""
+    """The installed version, or None."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:

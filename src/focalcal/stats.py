@@ -1,6 +1,6 @@
 """`CalibrationStats`: the sums and bins of samples, from which every metric is computed.
 
-Columns of samples become sums and bins; sums and bins of two sets of samples add up. So one object
+Columns of samples become sums and bins, which are additive over sets of samples. So one object
 serves a data set in memory, a stream, the workers of a cluster and the resamples of a bootstrap.
 """
 
@@ -38,16 +38,16 @@ _ALWAYS = {"weight", "brier", "high", *_OLD_SUMS}
 SUMS: dict[str, Callable[[Columns, float], np.ndarray]] = {
     "weight": lambda c, t: np.ones(len(c)),
     "brier": lambda c, t: c.brier,
-    # Infinite losses are counted apart: an infinite sum could not be merged or stored.
+    # Infinite losses are counted separately: an infinite sum could not be merged or stored.
     "nll": lambda c, t: np.where(c.nll < np.inf, c.nll, 0.0),
     "zero": lambda c, t: c.nll == np.inf,
     "entropy": lambda c, t: c.entropy,
     "true_class_probability": lambda c, t: np.exp(-c.nll),
     "high": lambda c, t: at_least(c.confidence, t),
 }
-"""What is summed over samples, apart for right and wrong ones: functions of (columns, threshold).
+"""Quantities summed over right and over wrong samples: functions of (columns, threshold).
 
-A metric's declaration may add to it.
+A metric's declaration may add more.
 """
 
 
@@ -68,7 +68,7 @@ class CalibrationStats:
 
     sums: (..., 2) over wrong and over right samples, by name; top: bins of the confidence; classes:
     bins (K, M) of every class; fine: a histogram of the confidence, or `exact()`: its groups; even:
-    bins of equal mass of every class. Resamples have a leading axis. What is not known is None.
+    bins of equal mass of every class. Resamples have a leading axis. Unknown parts are None.
     """
 
     n_classes: int
@@ -110,7 +110,7 @@ class CalibrationStats:
         `confidence` (N,); `quick`: whether compiled loops are used.
         """
         if sample_weight is not None and not np.any(to_numpy(sample_weight)):
-            ones = np.ones_like(to_numpy(sample_weight))  # nothing to add, but all is checked
+            ones = np.ones_like(to_numpy(sample_weight))  # nothing to add, but check the input
             return self.add(read(y_true, y_prob, sample_weight=ones, **given).take(np.arange(0)))
         return self.add(read(y_true, y_prob, sample_weight=sample_weight, **given))
 
@@ -154,7 +154,7 @@ class CalibrationStats:
         return self._add(other.n, other.to_vector()[1:])
 
     def __add__(self, other: CalibrationStats) -> CalibrationStats:
-        """Both together; neither is changed, so that a cluster may merge them again."""
+        """The statistics of both; neither is changed, so that a cluster may merge them again."""
         return copy.copy(self).merge(other)
 
     def compute(self) -> Any:
@@ -164,7 +164,7 @@ class CalibrationStats:
         return compute(self)
 
     def to_json(self) -> str:
-        """The state as JSON text; floats keep every digit. A sum that is unknown is left out."""
+        """The state as JSON text; floats keep every digit, and unknown sums are left out."""
         tables = {
             name: {part: getattr(b, part).tolist() for part in PARTS}
             for name, b in self.tables().items()
@@ -195,7 +195,7 @@ class CalibrationStats:
         _expect_keys(state["sums"], set(SUMS), "sums", optional=set(SUMS) - _ALWAYS)
         try:
             size = check_whole(state["n_classes"], "classes", 1) * check_bins(state["bins"])
-            if size > len(text):  # before memory is taken for them
+            if size > len(text):  # checked before memory is allocated
                 raise InputError(f"{state['n_classes']} classes with {state['bins']} bins")
             stats = cls(**{name: state[name] for name in SETTINGS})
         except (TypeError, ValueError, OverflowError) as error:
@@ -203,7 +203,7 @@ class CalibrationStats:
         stats.n = state["n"]
         if type(stats.n) is not int or stats.n < 0:
             raise FileFormatError(f"expected n as a whole number >= 0, got {stats.n!r}")
-        # A metric that was declared after the file was written is unknown, not 0.
+        # Sums declared after the file was written are unknown, not 0.
         stats.sums = {name: np.full(2, np.nan) for name in SUMS} | {
             name: numbers(v, (2,), f"sums.{name}") for name, v in state["sums"].items()
         }
@@ -214,7 +214,7 @@ class CalibrationStats:
         return stats
 
     def to_vector(self) -> np.ndarray:
-        """The state as one float64 vector; vectors of statistics with equal settings add up.
+        """The state as one float64 vector, additive over statistics with equal settings.
 
         >>> a = CalibrationStats(2).update([0, 1], [[0.9, 0.1], [0.4, 0.6]])
         >>> CalibrationStats(2).add_vector(a.to_vector() + a.to_vector()).n
@@ -228,12 +228,12 @@ class CalibrationStats:
         vector, expected = np.asarray(vector, dtype=np.float64), self.to_vector().shape
         if vector.shape != expected:
             raise InputError(
-                f"expected a vector of shape {expected}, as these settings make, got {vector.shape}"
+                f"expected a vector of shape {expected} for these settings, got {vector.shape}"
             )
         return self._add(round(vector[0]), vector[1:])
 
     def _views(self, flat: np.ndarray) -> list[np.ndarray]:
-        """Sums (S, 2) and tables (3, …) within a vector that holds one after the other."""
+        """Views of the sums (S, 2) and tables (3, …) that are concatenated in a vector."""
         shapes = [(len(SUMS), 2), *((3, *b.counts.shape) for b in self.tables().values())]
         ends = list(itertools.accumulate(map(math.prod, shapes), initial=0))
         return [flat[i:j].reshape(shape) for i, j, shape in zip(ends, ends[1:], shapes)]
@@ -265,14 +265,14 @@ class CalibrationStats:
 
     @property
     def brier_classes(self) -> Bins:
-        """The classes that the Brier score counts: class 1 only for one column."""
+        """The classes that count in the Brier score: only class 1 for one column."""
         b = self.classes
         if self.kind != "binary":
             return b
         return Bins(b.edges, *(getattr(b, part)[..., 1:, :] for part in PARTS))
 
     def mean(self, name: str, within: str | None = None) -> np.ndarray:
-        """Mean of a named sum over all samples, or the "right" or "wrong" ones: NaN for none."""
+        """Mean of a named sum over all samples, or the "right" or "wrong" ones; NaN if none."""
         both, weight = self.sums[name], self.sums["weight"]
         zero = self.sums["zero"] if name == "nll" else np.zeros_like(weight)
         pick = {None: (0, 1), "wrong": (0,), "right": (1,)}[within]
@@ -308,7 +308,7 @@ def check_threshold(threshold: float) -> float:
 
 
 def _from_version_1(state: dict[str, Any]) -> dict[str, Any]:
-    """The state of a file of focalcal 0.1, whose one column was the forecast of an event."""
+    """The state from a file of focalcal 0.1, in which one column was the forecast of an event."""
     renamed = {new: state.get(old) for new, old in _OLD_TABLES.items()}
     s, event = state.get("sums"), state.get("n_classes") == 1
     try:
@@ -330,7 +330,7 @@ def _from_version_1(state: dict[str, Any]) -> dict[str, Any]:
 
 
 def _check_consistent(stats: CalibrationStats) -> None:
-    """FileFormatError where parts cannot come from the same samples; rounding is allowed."""
+    """FileFormatError if parts cannot come from the same samples, up to rounding."""
     s, most = stats.sums, 1 + 1e-6
     weight = s["weight"].sum()
     names = ("zero", "true_class_probability", "high")

@@ -228,9 +228,9 @@ def test_branches_on_traced_values_are_errors():
         bool(x[0] > 0)
     with pytest.raises(FocalcalError, match="expected integers, slices or None"):
         x[x > 0]
-    with pytest.raises(FocalcalError, match="expected a function that ONNX export knows, got sort"):
+    with pytest.raises(FocalcalError, match="expected a function with an ONNX rule, got sort"):
         np.sort(x)
-    with pytest.raises(FocalcalError, match="expected a function that ONNX export knows, got tan"):
+    with pytest.raises(FocalcalError, match="expected a function with an ONNX rule, got tan"):
         np.tan(x)
 
 

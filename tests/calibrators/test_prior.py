@@ -113,7 +113,7 @@ def test_classes_that_look_alike_are_said(monkeypatch):
 @pytest.mark.parametrize("k", [2, 5])
 def test_classes_without_any_difference_are_said_though_em_stands_still(k):
     fitted = PriorCorrection().fit(np.zeros((40, k)), np.arange(40) % k)
-    with pytest.warns(FitWarning, match="hardly told apart: .* standard error of 1;"):
+    with pytest.warns(FitWarning, match="hard to distinguish: .* standard error of 1;"):
         fitted.adapt(np.zeros((1000, k)))
 
 

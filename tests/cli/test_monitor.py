@@ -76,7 +76,7 @@ def test_a_state_with_other_batches_is_not_overwritten(folder):
     before = state.read_bytes()
     arguments = ["monitor", folder / "reference.npz", weeks / "week2.npz", "--state", state]
     result = runner.invoke(app, [*map(str, arguments)])
-    assert "got no week1.npz; to go on from that state give it" in str(result.exception)
+    assert "got no week1.npz; to continue from that state give it" in str(result.exception)
     assert state.read_bytes() == before
     # From the reference with all files, labels that came later are read.
     run(folder / "reference.npz", weeks / "week1.npz", weeks / "week2.npz", "--state", state)
@@ -101,7 +101,7 @@ def test_other_samples_under_a_known_name_are_refused(folder):
         arguments = ["monitor", reference, weeks / "week1.npz", weeks / "week1.npz", other]
         result = runner.invoke(app, [*map(str, arguments)])
         assert isinstance(result.exception, InputError)
-        assert "got two of the name week1.npz: 400 samples" in str(result.exception)
+        assert "got two named week1.npz: 400 samples" in str(result.exception)
 
 
 def test_a_state_keeps_its_settings(folder):

@@ -65,7 +65,7 @@ def test_keys_are_passed_on(folder):
     [
         ([], "got neither"),
         (["--val", "a/val.npz"], "expected --test FILE"),
-        (["--test", "a/test.npz"], "calibrators are fitted on them; to measure one file alone"),
+        (["--test", "a/test.npz"], "calibrators are fitted on them; to measure a single file"),
         (["x=a", "--val", "a/val.npz"], "got both"),
         (["=a"], "expected NAME=FOLDER"),
         (["x=nowhere"], "expected a folder"),

@@ -263,7 +263,7 @@ def test_products_leave_no_tensors_behind(conv):
         ({"loss": nn.CrossEntropyLoss(reduction="sum")}, "got 'sum'"),
         ({"loss": "fl-x"}, "unknown loss"),
         ({"loss": "mmce"}, "a value per sample, got 'mmce'"),
-        ({"loss": "ce+curvature"}, "holds a trace itself"),
+        ({"loss": "ce+curvature"}, "without a curvature term"),
         ({"loss": lambda z, y: (z * torch.nan).sum(1)}, "finite gradient"),
     ],
 )
@@ -277,7 +277,7 @@ def test_refuses_bad_weights_and_vectors(mlp):
     for weight, loss, message in [
         (torch.zeros(24), per_sample, "positive sum"),
         (-torch.ones(24), per_sample, "weights >= 0"),
-        (torch.ones(24), F.cross_entropy, "carry weights"),
+        (torch.ones(24), F.cross_entropy, "weighted batches need"),
     ]:
         with pytest.raises(InputError, match=message):
             HessianOperator(mlp.model, loss, in_batches(mlp, weight=weight))

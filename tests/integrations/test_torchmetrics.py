@@ -132,7 +132,7 @@ def test_unknown_names_are_refused():
 
 
 def test_vectors_of_other_settings_are_refused():
-    with pytest.raises(InputError, match="as these settings make"):
+    with pytest.raises(InputError, match="for these settings"):
         metrics.CalibrationStats(2).add_vector(metrics.CalibrationStats(3).to_vector())
 
 

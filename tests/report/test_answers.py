@@ -53,8 +53,8 @@ def test_models_on_other_samples_are_not_paired(data):
     found = report.report([models[0], other], settings)
     assert found.differences == ()
     apart = (
-        "The models were measured on different test samples, so the lowest NLL does not tell the "
-        "better"
+        "The models were measured on different test samples, so the lowest NLL does not show which "
+        "is better"
     )
     assert found.headline.endswith(f" (other). {apart}.")
     assert found.verdict.startswith(f"{apart} (one: ECE ")

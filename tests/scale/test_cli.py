@@ -214,5 +214,5 @@ def test_slices_by_numbers_as_texts_are_said_to_be_texts(tmp_path, rng):
     write_table(tmp_path / "p.parquet", table, {})
     in_parts = ["evaluate", str(tmp_path / "p.parquet"), "--by", "age", "--engine", "stream"]
     result = runner.invoke(app, in_parts)
-    assert "column 'age' holds numbers as texts; in parts each text is" in result.stderr
+    assert "column 'age' holds numbers as text; when read in parts, each text is" in result.stderr
     assert "age=7.50" in result.stdout

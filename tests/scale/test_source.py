@@ -194,7 +194,7 @@ def test_texts_without_class_names_are_refused(tmp_path):
         (["2", "0", "1"], None),
     ],
 )
-@pytest.mark.filterwarnings("ignore:labels are texts")
+@pytest.mark.filterwarnings("ignore:labels are text")
 def test_texts_without_class_names_are_those_of_memory(tmp_path, rng, texts, names):
     """The first row groups and the first file do not have all classes."""
     z = rng.normal(size=(9, 3))

@@ -130,7 +130,7 @@ def load(path: Any) -> Calibrator:
 
 
 def __getattr__(name: str) -> Any:
-    if name == "CalibratedModule":  # needs torch, so it is found here and not by import *
+    if name == "CalibratedModule":  # needs torch, so it is imported on access only
         from focalcal.calibrators.to_torch import CalibratedModule
 
         return CalibratedModule

@@ -23,9 +23,9 @@ T = TypeVar("T")
 
 MODES = ("ovr", "top-label")
 BELOW_ONE = float(np.nextafter(1.0, 0.0))
-"""Stands in for shares of ones that round to 1, whose log-odds would be infinite."""
+"""Replaces shares of ones that round to 1, whose log-odds would be infinite."""
 KEEP_ARGMAX = 1e-5
-"""Log-odds by which the top class stays ahead in top-label mode; float32 rounds about 1e-6."""
+"""Log-odds by which the top class stays ahead in top-label mode; float32 errors are about 1e-6."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,7 +87,7 @@ class ColumnCalibrator(Calibrator):
     def _calibrate(self, log_odds: Array) -> Array:
         """Calibrated log-odds (N, J) of log-odds (N, J), finite, in array API operations.
 
-        By default of the state `edges_` and `pieces_`, which `piecewise` takes.
+        By default `piecewise` with the state `edges_` and `pieces_`.
         """
         return piecewise(log_odds, self.edges_, self.pieces_)
 
@@ -155,7 +155,7 @@ class ColumnCalibrator(Calibrator):
 
 
 def each(function: Callable[[Column], T], columns: list[Column]) -> list[T]:
-    """`function` of every column, on threads, results in order."""
+    """`function` applied to every column in threads, with results in order."""
     return map_blocks(lambda one: function(columns[one.start]), len(columns), 1)
 
 
@@ -206,7 +206,7 @@ def replace_top(logits: Array, t: Array) -> Array:
 
 
 def pack(edges: list[np.ndarray], pieces: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Pad ragged columns to one size, L = 2^m − 1 edges, as `piecewise` takes them.
+    """Pad ragged columns to one size, L = 2^m − 1 edges, as `piecewise` expects.
 
     edges[j]: (M_j,) increasing; pieces[j]: (M_j + 1, 1 + D). Padding repeats the last edge and the
     last piece, so it changes no value. Returns (J, L) and (J, L + 1, 1 + D).
@@ -218,14 +218,14 @@ def pack(edges: list[np.ndarray], pieces: list[np.ndarray]) -> tuple[np.ndarray,
 
 
 def with_tails(spline: Any, knots: np.ndarray, x: np.ndarray) -> np.ndarray:
-    """A spline of scipy's at x (N,), straight outside its knots."""
+    """A scipy spline at x (N,), extended linearly outside its knots."""
     ends = spline.derivative()(knots[[0, -1]])
     tails = np.stack([np.minimum(x - knots[0], 0), np.maximum(x - knots[-1], 0)], axis=1)
     return spline(np.clip(x, knots[0], knots[-1])) + tails @ ends
 
 
 def cubic_pieces(spline: PPoly) -> tuple[np.ndarray, np.ndarray]:
-    """Edges (M,) and pieces (M + 1, 5) of a cubic spline that is straight outside its M knots."""
+    """Edges (M,) and pieces (M + 1, 5) of a cubic spline that is linear outside its M knots."""
     apart = np.diff(spline.x) > 0
     knots, coefficients = np.append(spline.x[:-1][apart], spline.x[-1]), spline.c[:, apart]
     spline, ends, straight = PPoly(coefficients, knots), knots[[0, -1]], np.zeros(2)
@@ -238,8 +238,8 @@ def piecewise(x: Array, edges: Array, pieces: Array) -> Array:
     """Values at x (N, J): column j has edges (L,) and pieces (origin, c₀, c₁, …), L = 2^m − 1.
 
     Piece i is Σ c_d (x − origin)^d on edges[i−1] < x ≤ edges[i]; the first and the last are
-    unbounded. The binary search takes m vectorised steps, because array libraries have none with
-    different edges per column and ONNX has none at all.
+    unbounded. The binary search is written out in m vectorised steps, because array libraries have
+    none for different edges per column and ONNX has none at all.
     """
     xp = namespace(x)
     columns, size = edges.shape
@@ -263,7 +263,7 @@ def piecewise(x: Array, edges: Array, pieces: Array) -> Array:
 
 
 def _take(table: Array, index: Array) -> Array:
-    """table (M,) at index (N, J), which the standard takes along an axis only."""
+    """table (M,) at index (N, J); the array API takes one-dimensional indices only."""
     xp = namespace(index)
     flat = take_along_axis(table, xp.reshape(index, (-1,)), axis=0)
     return xp.reshape(flat, (-1, index.shape[1]))

@@ -1,7 +1,7 @@
 """A floor under the probabilities of classifiers that return zeros, such as forests.
 
 A class without votes is not impossible. The floor ε is added to the softmax of the logits,
-x = log(softmax(z) + ε), and is fitted together with the temperature that follows.
+x = log(softmax(z) + ε), and is fitted together with the subsequent temperature.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from focalcal.calibrators._newton import Optimum, fit_inverse_temperature
 SHARES = (1e-9, 1e-7, 1e-5, 1e-4, 1e-3, 1e-2, 3e-2, 1e-1, 0.3, 1.0, 3.0)
 """K·ε: the floors that are tried, as shares of a uniform distribution."""
 PRIOR = (-2.0, 2.0)
-"""Mean and standard deviation of log₁₀(K·ε) before data are seen; no floor counts as −7."""
+"""Mean and standard deviation of the prior of log₁₀(K·ε); no floor counts as −7."""
 SHIFTS = 6
 """Rounds of shift and temperature, and steps of a shift."""
 ENOUGH = 2**17
-"""Logits from which on a part of the samples suffices to fit one number."""
+"""With more logits than this, a part of the samples suffices to fit one number."""
 IMPOSSIBLE = 1e4
-"""Without a floor, −∞ becomes the largest logit of its row less this: its softmax is 0 too."""
+"""Without a floor, −∞ becomes the row's largest logit minus this, whose softmax is 0 too."""
 
 
 def has_zeros(logits: Any) -> bool:
@@ -56,14 +56,14 @@ def finite(logits: Array) -> Array:
 
 
 def temperature_loss(logits: np.ndarray, labels: np.ndarray, weights: np.ndarray | None) -> float:
-    """Mean NLL after the best temperature."""
+    """Mean NLL at the best temperature."""
     return fit_inverse_temperature(logits, labels, weights).loss
 
 
 def fit_shifted(logits: np.ndarray, labels: np.ndarray, weights: np.ndarray | None) -> Optimum:
-    """The best temperature; of logits worse than the class frequencies, after a shift to these.
+    """The best temperature; if it is worse than the class frequencies, after a shift to match them.
 
-    Naive Bayes can rank well and yet favour a rare class always: without a shift, T is infinite.
+    Naive Bayes can rank well and yet always favour a rare class: without a shift, T is infinite.
     """
     found = [fit_inverse_temperature(logits, labels, weights)]
     n, k = logits.shape
@@ -90,29 +90,29 @@ def fit_floor(
     weights: Array | None,
     loss: Callable[..., float] = temperature_loss,
 ) -> float:
-    """The floor of lowest NLL, by default after the best temperature, given a weak prior.
+    """The floor of lowest NLL, by default at the best temperature, under a weak prior.
 
-    loss: of logits, labels and weights, for maps that cannot sharpen what a floor flattens. The
-    prior counts as much as a few samples. It matters for small calibration sets in which no label
-    happens to have a probability of zero.
+    loss: a function of logits, labels and weights, for maps that cannot sharpen what a floor
+    flattens. The prior counts as much as a few samples. It matters for small calibration sets in
+    which no label happens to have a probability of zero.
     """
     z, y = to_numpy(logits), to_numpy(labels).astype(np.int64)
     w = np.ones(len(y)) if weights is None else to_numpy(weights).astype(np.float64)
     if z.size > 2 * ENOUGH:
-        # Other folds than those of a cross-validation around this fit, which may have left one out.
+        # Salted: an outer cross-validation may have left out one of the usual folds.
         parts = fold_shares(z, y, w, z.size // ENOUGH, salt=1) > 0
         few = parts[np.argmax(parts.any(axis=1))]
         z, y, w = z[few], y[few], w[few]
     n, k = float(w.sum()), z.shape[1]
     losses = {}
     if not np.isneginf(z).any():
-        losses[0.0] = loss(z, y, w) + _surprise(1e-7) / n
+        losses[0.0] = loss(z, y, w) + _prior_penalty(1e-7) / n
     p = np.exp(log_softmax(z))
-    for share in SHARES:  # all of them: naive Bayes can have two minima
-        losses[share / k] = loss(np.log(p + share / k), y, w) + _surprise(share) / n
+    for share in SHARES:  # exhaustive, since naive Bayes can have two minima
+        losses[share / k] = loss(np.log(p + share / k), y, w) + _prior_penalty(share) / n
     return min(losses, key=losses.__getitem__)
 
 
-def _surprise(share: float) -> float:
+def _prior_penalty(share: float) -> float:
     mean, deviation = PRIOR
     return 0.5 * ((math.log10(share) - mean) / deviation) ** 2

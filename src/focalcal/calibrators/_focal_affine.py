@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 GAMMA_BOUNDS = (-0.95, 10.0)
 _BLOCK = 2**17  # elements; the products of larger blocks would leave the cache
-_PRODUCT = 2**22  # elements from which a product with a matrix gains nothing
+_PRODUCT = 2**22  # elements past which larger matrix products are no faster
 
 
 def groups(k: int) -> tuple[slice, ...]:
@@ -34,7 +34,7 @@ def groups(k: int) -> tuple[slice, ...]:
 
 
 def weight_of(theta: np.ndarray, k: int) -> np.ndarray:
-    """What x is multiplied by: (K, K), or without M its diagonal (K,)."""
+    """The matrix that multiplies x, (K, K), or without M its diagonal (K,)."""
     diagonal = scale_of(theta[0]) * (1 + theta[groups(k)[0]])
     matrix = theta[groups(k)[3]]
     return np.diag(diagonal) + matrix.reshape(k, k).T if len(matrix) else diagonal
@@ -43,9 +43,9 @@ def weight_of(theta: np.ndarray, k: int) -> np.ndarray:
 def prior(
     k: int, scale: float | None, gamma: float | None, *others: float | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Which parameters are free, and their precisions, given those of α, u, δ, b, e and M.
+    """Which parameters are free, and their precisions, from the precisions of α, u, δ, b, e and M.
 
-    None is not free; M is left out if nothing is given for it.
+    None means fixed; M is left out if its precision is None or not given.
     """
     matrix = len(others) > 3 and others[3] is not None
     free, precision = np.zeros((2, 2 + 3 * k + k * k * matrix))
@@ -58,7 +58,7 @@ def prior(
 
 
 def scale_of(u: float) -> float:
-    """exp u, bounded: a line search may leap past the range of floats."""
+    """exp u, bounded because a line search may overshoot the range of floats."""
     return math.exp(min(u, 80.0))
 
 
@@ -70,7 +70,7 @@ def gamma_of(u: float) -> tuple[float, float]:
 
 
 class Psi(NamedTuple):
-    """What derivatives of Ψ need of some samples, classes first, (K, n)."""
+    """What the derivatives of Ψ need for a block of samples, classes first, (K, n)."""
 
     q: Array  # softmax s
     share: Array  # q/(1−q_top); 0 for the top class
@@ -85,7 +85,7 @@ class Psi(NamedTuple):
         return self.log_others - self.ratio / self.factor
 
     def by_scores(self, gamma: float, by_t: Array) -> Array:
-        """Derivatives by s from those by t."""
+        """Derivatives with respect to s, from those with respect to t."""
         xp = namespace(by_t)
         # (1−q)·dt/d log q = 1 − q + γ(q − (r − q)/(1+γr)) is bounded for every q
         change = (self.others + gamma * ((self.ratio + self.q) / self.factor + self.q)) * by_t
@@ -95,23 +95,23 @@ class Psi(NamedTuple):
         change /= self.others
         change -= self.q * xp.sum(change, axis=0)
         change -= share
-        # They sum to 0; the top class's own difference would cancel.
+        # Derivatives sum to 0; computed directly, that of the top class would cancel.
         at_top[self.top] = 0.0
         at_top[self.top] = -xp.sum(change, axis=0)
         return change
 
 
 def flat_index(s: Array, classes: Array) -> Array:
-    """Where entries (classes[i], i) of s (K, n) are in a flat view: NumPy is quicker there."""
+    """Positions of entries (classes[i], i) of s (K, n) in a flat view, faster to index in NumPy."""
     n = s.shape[1]
     return classes * n + namespace(s).arange(n, device=s.device)
 
 
 def focal(s: Array, gamma: float) -> Psi:
-    """Scores s (K, n), contiguous, become t + log(1+γr), those after Ψ^γ up to a factor."""
+    """Overwrites contiguous scores s (K, n) by t + log(1+γr), those after Ψ^γ up to a factor."""
     xp = namespace(s)
     top = flat_index(s, xp.argmax(s, axis=0))
-    # The top class is written through r, the odds of the others, which do not cancel.
+    # The top class is expressed by r, the odds of the others, without cancellation.
     flat = xp.reshape(s, (-1,))
     largest = flat[top]
     flat[top] = -xp.inf
@@ -137,9 +137,9 @@ def focal(s: Array, gamma: float) -> Psi:
 
 
 def exponentials(s: Array, gamma: float | None) -> tuple[Array, Psi | None]:
-    """Numbers (K, n) in proportion to Ψ^γ(softmax s), or to the softmax if γ is None.
+    """Numbers (K, n) proportional to Ψ^γ(softmax s), or to the softmax if γ is None.
 
-    s becomes their logarithms, in which `factor` is missing.
+    s is overwritten by their logarithms, without `factor`.
     """
     xp = namespace(s)
     psi = None if gamma is None else focal(s, gamma)
@@ -153,7 +153,7 @@ def exponentials(s: Array, gamma: float | None) -> tuple[Array, Psi | None]:
 def nll_by_scores(
     s: Array, own: Array, weights: Array, gamma: float | None
 ) -> tuple[float, float, Array]:
-    """Σ w·NLL of Ψ^γ, or of the softmax, and its derivatives by γ and by s (K, n).
+    """Σ w·NLL of Ψ^γ, or of the softmax, and its derivatives with respect to γ and s (K, n).
 
     own: labels (n,); s is overwritten.
     """
@@ -175,9 +175,9 @@ def nll_by_scores(
 class FocalAffine:
     """The NLL as a function of the parameters, with M or without.
 
-    x: (N, K) float32 or float64, the precision of the row work; sums are in float64. mean: m (N,),
-    or None for a softmax without Ψ; labels: (N,) int; weights: (N,). Inside, classes come first, so
-    that sums over few classes are fast.
+    x: (N, K) float32 or float64, the precision of per-row work; sums are in float64. mean: m (N,),
+    or None for a softmax without Ψ; labels: (N,) int; weights: (N,). Blocks are stored classes
+    first, so that sums over few classes are fast.
     """
 
     def __init__(
@@ -229,7 +229,7 @@ class FocalAffine:
         return float(loss), _vector([first, second], scale * by_scale, *others)
 
     def curvature(self, theta: np.ndarray) -> np.ndarray:
-        """Diagonal of the Gauss–Newton matrix, with Ψ taken as the stretch it is on average."""
+        """Diagonal of the Gauss–Newton matrix, with Ψ approximated by its average stretch."""
 
         def block(s: np.ndarray, i: int, gamma: float | None) -> list[Any]:
             p, psi = exponentials(s, gamma)
@@ -245,7 +245,7 @@ class FocalAffine:
         return stretch * _vector([by_scale.sum(), by_gamma * slope**2], by_scale, *others)
 
     def _map(self, theta: np.ndarray, block: Callable[..., T]) -> list[T]:
-        """`block(s, i, γ)` of the scores (K, n) of every block i; γ is None without Ψ."""
+        """`block(s, i, γ)` for the scores s (K, n) of every block i; γ is None without Ψ."""
         k, dtype = self.x.shape[1], self.x.dtype
         gamma = None if self.mean is None else gamma_of(theta[1])[0]
         weight = weight_of(theta, k).astype(dtype)
@@ -276,7 +276,7 @@ class FocalAffine:
 
 
 def _vector(first: list[float], *others: np.ndarray) -> np.ndarray:
-    """In the order of the parameters: those of α and u, then of δ, b, e and M (K, K)."""
+    """One vector in the order of the parameters: α and u, then δ, b, e and M (K, K)."""
     if len(others) > 3:
         np.fill_diagonal(others[3], 0)
     return np.concatenate([first, *(part.ravel() for part in others)])
@@ -290,11 +290,11 @@ def minimise(
     root: np.ndarray,
     **options: float,
 ) -> scipy.optimize.OptimizeResult:
-    """L-BFGS for function(θ) + ½ Σ ρ(θ − origin)², of which the gradient is known.
+    """L-BFGS for function(θ) + ½ Σ ρ(θ − origin)², where `function` returns value and gradient.
 
-    free: which of θ; prior: origin and ρ; root: R, upper triangular or its diagonal, with RᵀR about
-    the Hessian. In coordinates Rθ the problem is about equally steep in every direction: otherwise
-    the scale and the matrix take hundreds of iterations to move together.
+    free: which of θ; prior: origin and ρ; root: R, upper triangular or its diagonal, with RᵀR close
+    to the Hessian. In coordinates Rθ the problem is well conditioned; without them, the scale and
+    the matrix take hundreds of iterations to move together.
     """
     origin, precision = prior
 

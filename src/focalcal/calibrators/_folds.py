@@ -1,7 +1,7 @@
 """Folds for cross-validation that do not depend on the order of samples or classes.
 
 A sample's fold is a hash of its label's distance to the largest logit and of two means over the
-distances of all logits. A constant that is added to all logits of a sample does not change it, and
+distances of all logits. Adding a constant to all logits of a sample does not change it, and
 rounding to float32 hardly ever does.
 """
 
@@ -10,9 +10,9 @@ from __future__ import annotations
 import numpy as np
 
 RESOLUTION = 2.0**-14
-"""Numbers that differ by less, in units of the mean distance, are one: rounding must not matter."""
+"""Numbers that differ by less, in units of the mean distance, are equal up to rounding."""
 MOST_UNITS = 1000
-"""More equal samples than this are divided into so many parts."""
+"""Larger groups of equal samples are divided into this many parts."""
 
 
 def fold_shares(
@@ -20,11 +20,11 @@ def fold_shares(
 ) -> np.ndarray:
     """The share (folds, N) of each sample that each fold leaves out; columns sum to 1.
 
-    Equal samples are one sample of their total weight. Each unit of weight has a fold of its own,
-    drawn at random, so that weights equal repetition, and so that classifiers with few distinct
-    outputs (nearest neighbours, small forests) have folds that look like their data. Folds are not
-    stratified: with equal class shares, fitting the shares of a small sample would look better
-    than it is. salt: another number gives other folds.
+    Equal samples are merged into one with their total weight. Each unit of weight is assigned to a
+    fold at random, so that weights equal repetition, and so that for classifiers with few distinct
+    outputs (nearest neighbours, small forests) folds resemble the data. Folds are not stratified:
+    with equal class shares, fitting the shares of a small sample would look better than it is.
+    salt: another number gives other folds.
 
     >>> z = np.array([[0.0, 1.0], [2.0, 0.0], [0.0, 1.0]])
     >>> fold_shares(z, np.array([0, 0, 0]), np.ones(3), 2).sum(axis=0)
@@ -32,13 +32,13 @@ def fold_shares(
     """
     top = logits.max(axis=1, keepdims=True)
     below = np.minimum(top - logits, 1e6)  # −∞ stands for a probability of zero
-    # A power of two: small changes of the mean leave it as it is.
+    # A power of two, which small changes of the mean do not affect.
     unit = 2.0 ** np.rint(np.log2(max(float(below.mean()), 1e-30)))
     own = np.take_along_axis(below, labels[:, None], axis=1)[:, 0]
     ratio = below / unit
     means = np.log1p(ratio).mean(axis=1), (ratio / (1 + ratio)).mean(axis=1)
     content = np.stack([*means, own / unit], axis=1)
-    # An offset without meaning: multiples of a round number must not lie at the edges.
+    # An arbitrary offset keeps multiples of round numbers away from the edges.
     cells = np.floor(content / RESOLUTION + 0.3779).astype(np.int64)
     distinct, group = np.unique(cells, axis=0, return_inverse=True)
     group = group.ravel()
@@ -50,7 +50,7 @@ def fold_shares(
     for column in distinct.T:
         seeds = _mixed(seeds ^ column.astype(np.uint64))
     fold = _mixed(seeds[owner] + number.astype(np.uint64)) % np.uint64(folds)
-    # The last unit of a total that is not whole is a part of one.
+    # The last unit of a fractional total is a fraction.
     size = np.minimum(1.0, np.maximum(total, 1e-300)[owner] - number)
     size = np.where(units[owner] == MOST_UNITS, 1.0, size)
     shares = np.zeros((folds, len(units)))
@@ -60,7 +60,7 @@ def fold_shares(
 
 
 def _mixed(x: np.ndarray) -> np.ndarray:
-    """splitmix64, a hash of 64 bits (Steele et al., OOPSLA 2014)."""
+    """splitmix64, a 64-bit hash (Steele et al., OOPSLA 2014)."""
     with np.errstate(over="ignore"):
         x = x + np.uint64(0x9E3779B97F4A7C15)
         x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

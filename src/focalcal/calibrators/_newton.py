@@ -2,7 +2,7 @@
 
 The loss L(β) = mean[logsumexp(βz) − β z_y] is convex on β ≥ 0. Its optimum is at β = 0 exactly
 when L'(0) ≥ 0 (the logits are worse than chance) and at β = ∞ exactly when every label has the
-largest logit; both ends are detected, not searched for.
+largest logit; both cases are detected without a search.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ COLD = 1e4
 TINY = 1e-35
 """Logits all smaller than this count as equal; 1/T would overflow."""
 LARGEST = 1e35
-"""The largest β: products with logits stay within the range of float32."""
+"""The largest β, for which products with logits stay within the range of float32."""
 MAX_ITERATIONS = 100
 SHORT_ROW = 64
 _BLOCK_BYTES = 2**21
@@ -68,7 +68,7 @@ class Optimum:
 
     @property
     def notes(self) -> list[str]:
-        """A warning if the optimum is at an end of its range, or any temperature is as good."""
+        """A warning if the optimum is at an end of its range, or all temperatures are equal."""
         notes = {
             "chance": "the logits are worse than chance on the calibration data, so the best "
             "temperature is infinite and every prediction is uniform; check the labels",
@@ -91,15 +91,15 @@ def moment_sums(
     quick: bool | None = None,
     double: bool = False,
 ) -> np.ndarray:
-    """The weighted sums behind `Moments` and the sum of weights, (5,): sums of parts add up.
+    """The weighted sums behind `Moments` and the sum of weights, (5,), additive over parts.
 
     Row sums are in the precision of the logits, sums over rows in float64. quick: use compiled
-    loops (by size if None), where rows are short and in NumPy; double: row sums are in float64.
+    loops (None decides by size), which handle short NumPy rows; double: row sums in float64.
     """
     xp = namespace(logits)
     dtype = xp.float64 if double else logits.dtype
     k = logits.shape[1]
-    # NumPy reduces short rows one by one but columns in SIMD, so few classes go first.
+    # NumPy reduces short rows one by one but columns with SIMD, so few classes go first.
     axis = 0 if k <= SHORT_ROW else 1
     if quick is None:
         quick = kernels.fast(logits.shape[0] * k)
@@ -119,9 +119,9 @@ def moment_sums(
 
 
 def _moments_at(z: Array, y: Array, beta: float, axis: int) -> tuple[Array, ...]:
-    """z − max z of the label, Σ e, and mean and variance of z − max z by e, in float64.
+    """z − max z of the label, Σ e, and mean and variance of z − max z under e, in float64.
 
-    axis: where the classes go, which are last in z as it is given.
+    axis: the axis of the classes in the computation; z has them last.
     """
     xp = namespace(z)
     if axis == 0:
@@ -132,7 +132,7 @@ def _moments_at(z: Array, y: Array, beta: float, axis: int) -> tuple[Array, ...]
     sample = xp.arange(z.shape[1 - axis], device=z.device)
     own = xp.astype(z[y, sample] if axis == 0 else z[sample, y], xp.float64)
     # In this order 0 · (large · large) never becomes NaN; `moments_of` reports an overflow.
-    with np.errstate(over="ignore", invalid="ignore"):  # a logit of −∞ has a loss, no moments
+    with np.errstate(over="ignore", invalid="ignore"):  # a logit of −∞ has a loss but no moments
         e = xp.exp(z * beta)
         norm = _total(e, axis)
         e *= z
@@ -142,9 +142,9 @@ def _moments_at(z: Array, y: Array, beta: float, axis: int) -> tuple[Array, ...]
 
 
 def _total(e: Array, axis: int) -> Array:
-    """Σ over the classes, in float64 from here on."""
+    """Σ over the classes, as float64."""
     xp = namespace(e)
-    # torch's product with ones loses digits in long rows; NumPy's is the faster sum.
+    # A product with ones loses digits in long rows of torch; in NumPy it is the faster sum.
     fast = axis == 1 and not is_torch(e)
     total = xp.vecdot(e, xp.ones_like(e[:1])) if fast else xp.sum(e, axis=axis)
     return xp.astype(total, xp.float64)
@@ -176,7 +176,7 @@ def fit_inverse_temperature(
 ) -> Optimum:
     """The β ≥ 0 of lowest mean NLL of softmax(βz): logits (N, K), labels (N,), weights (N,) > 0.
 
-    total: `total(beta=…, double=…)` are the `moment_sums` of more samples, of which these are some.
+    total: `total(beta=…, double=…)` returns `moment_sums` over a larger set that contains these.
     """
     data = few = (logits, labels, weights)
     xp, step = namespace(logits), max(1, logits.shape[0] // _SAMPLE_ROWS)
@@ -194,7 +194,7 @@ def fit_inverse_temperature(
             return moments_of(moment_sums(*(rows or data), beta, double=double))
 
         start = search(partial(at, rows=few), rough=True) if sampled else None
-        # The ends of the range are recognised from the origin, not from a start on a sample.
+        # The ends of the range are detected from the origin, not from a sample's optimum.
         return search(at, start.beta if sampled and start.kind == "inner" else 0.0)
 
     # In float64 where squares of the logits leave the range of float32.
@@ -216,7 +216,7 @@ def search(at: Callable[[float], Moments], start: float = 0.0, rough: bool = Fal
         if origin.slope >= 0:
             return Optimum(0.0, origin.loss, 1, True, "chance")
         start = -origin.slope / origin.curvature
-    # Newton squares the error, and the cubic through two passes does better: both leave 1e-10.
+    # Newton squares the error and the cubic through two passes does better: both reach 1e-10.
     newton_enough, cubic_enough = (1e-2, 1e-2) if rough else (1e-5, 1e-3)
     low, high, beta, run, side = 0.0, math.inf, _single(min(start, LARGEST)), 0, 0.0
     before: tuple[float, Moments] | None = None
@@ -235,10 +235,10 @@ def search(at: Callable[[float], Moments], start: float = 0.0, rough: bool = Fal
             elif abs(newton) > newton_enough * beta:
                 best = math.nan
             if low <= best <= high:
-                # The loss from the quadratic model around the last pass: exact to the same order.
+                # The loss by the quadratic model around the last pass is accurate to that order.
                 return Optimum(best, here.loss + here.slope * newton / 2, iterations, True)
         before = (beta, here)
-        # Far out on an exponential tail Newton crawls by equal steps: lengthen a repeated step.
+        # Far out on an exponential tail Newton takes equal small steps: lengthen repeated ones.
         run, side = (run + 1, newton) if newton * side > 0 else (0, newton)
         following = beta + newton * 2.0 ** max(0, run - 3)
         following = min(max(following, beta / 8), 8 * beta)
@@ -256,7 +256,7 @@ def search(at: Callable[[float], Moments], start: float = 0.0, rough: bool = Fal
 
 
 def _cubic_root(a: float, at_a: Moments, b: float, at_b: Moments) -> float:
-    """Where the slope is zero, from β as the cubic in the slope that two passes determine."""
+    """The β of slope zero, by the cubic for β as a function of the slope through two passes."""
     points = sorted([(at_a.slope, a, 1 / at_a.curvature), (at_b.slope, b, 1 / at_b.curvature)])
     if at_a.slope == at_b.slope:
         return math.nan
@@ -264,12 +264,12 @@ def _cubic_root(a: float, at_a: Moments, b: float, at_b: Moments) -> float:
 
 
 def _single(beta: float) -> float:
-    """β rounded to float32, as products with float32 logits round it."""
+    """β rounded to float32, as in products with float32 logits."""
     return float(np.float32(beta))
 
 
 def _separable(at: Callable[[float], Moments], rough: bool) -> Optimum:
-    """Every label has the largest logit, so a lower T is always better: take the lowest, ≤ 1."""
+    """Every label has the largest logit, so a lower T is always better: the lowest allowed, ≤ 1."""
     spread = math.sqrt(at(0.0).curvature)
     beta = (1.0 if rough else COLD) / spread if spread > 0 else 1.0
     beta = beta if rough else max(beta, 1.0)

@@ -1,9 +1,9 @@
-"""Fitting with shrinkage that the calibration data choose: cross-validation along a path.
+"""Fitting with shrinkage chosen by cross-validation along a path.
 
 Every group of parameters has a Gaussian prior around temperature scaling. Two numbers set their
-widths: the strength for the vectors δ, b, e, chosen without matrix, then that for the matrix. Each
-path goes from strong to weak, warm-started, and ends where the log-loss of samples left out rises;
-a weaker prior must be better by more than chance.
+widths: the strength for the vectors δ, b, e, chosen without a matrix, then that for the matrix.
+Each path goes from strong to weak, warm-started, and ends where the held-out log-loss rises; a
+weaker prior must be better by more than chance.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ VECTOR_PRECISIONS = (30.0, 0.3, 30.0)
 VECTOR_PATH = (100.0, 10.0, 1.0, 0.1)
 MATRIX_PATH = (1e4, 2e3, 450.0, 100.0, 30.0)
 ENOUGH_PER_CLASS = 30
-"""With fewer samples per class only the two strongest priors of the vectors are tried."""
+"""With fewer samples per class only the two strongest vector priors are tried."""
 FOLDS = 4
 TOLERANCE = 1.0
-"""Standard errors by which a weaker prior may be better and yet not be chosen."""
+"""A weaker prior must be better by more than this many standard errors."""
 FEW = 100
-"""With fewer samples nothing is chosen: FEW_STRENGTH is used, without matrix."""
+"""With fewer samples nothing is chosen: FEW_STRENGTH is used, without a matrix."""
 FEW_STRENGTH = 30.0
 MANY = 2**18
-"""Elements of x past which one fold chooses the strengths, not all: so many choose well enough."""
+"""Elements of x past which one fold is enough to choose the strengths."""
 VERY_MANY = 2**21
 """Elements past which a quarter is fitted, another scored, and the last curve sees one fold."""
 TOO_MANY = 2**24
-"""Elements of x past which choosing costs too much: a strong prior is used, without matrix."""
+"""Elements of x past which choosing is too slow: a strong prior is used, without a matrix."""
 
 
 class Strength(NamedTuple):
@@ -47,7 +47,7 @@ class Strength(NamedTuple):
 
 
 class Shrunken(NamedTuple):
-    """The fitted parameters, and predictions for samples that a fit had not seen.
+    """The fitted parameters and held-out predictions.
 
     log_p: (n, K) for samples `rows` (n,), by fits without the `shares` (n,) of them.
     """
@@ -61,7 +61,7 @@ class Shrunken(NamedTuple):
 
 
 class _Step(NamedTuple):
-    """A strength, the losses of samples left out, their weights, and the fit without each fold."""
+    """A strength, the held-out losses, their weights, and the fit without each fold."""
 
     strength: Strength
     losses: np.ndarray
@@ -75,8 +75,8 @@ class _Step(NamedTuple):
 class ShrunkenFit:
     """Fits of one data set under priors of chosen strength.
 
-    matrix: whether there may be one; log_scale: the log α at which the map is the identity, where
-    its prior has its mean; shares: (folds, N), what each fold leaves out of each sample.
+    matrix: whether there may be one; log_scale: the log α at which the map is the identity, the
+    mean of its prior; shares: (folds, N), what each fold leaves out of each sample.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class ShrunkenFit:
         self.outside = [model.part(share) for share in shares]
         best = self._choose(len(self.inside) if model.x.size <= MANY else 1)
         found = self._minimise(model, np.mean(best.thetas, axis=0), best.strength, final=True)
-        # The other folds start from the fit to all the data: near, and convex enough to forget it.
+        # The other folds start from the fit to all data: it is close, and the start is forgotten.
         known = [] if from_parts else best.thetas
         others = [model.part(1 - shares[0])] if from_parts else self.inside[len(known) :]
         thetas = known + [self._minimise(part, found.x, best.strength).x for part in others]
@@ -180,7 +180,7 @@ class ShrunkenFit:
             self.curvatures[stage] = model.curvature(start) / total
         root = np.sqrt(total * self.curvatures[stage] + precision + 1e-3)[free]
         exact = model.x.dtype == np.float64
-        # In float32 there are many samples, and noise is far above these shares of the loss.
+        # float32 means many samples, whose noise is far above these shares of the loss.
         options = {
             "maxiter": 300 if final or exact else 40,
             "ftol": (1e-14 if exact else 3e-6) if final else (1e-11 if exact else 1e-4),

@@ -22,7 +22,7 @@ MAX_ITERATIONS = 1000
 LARGE = 2**22
 """Elements of x from which products are in float32."""
 MAX_WHITENED = 1200
-"""Up to so many parameters the Hessian of a sample is formed; past it, its diagonal."""
+"""Up to this many parameters the Hessian of a sample is formed; above, only its diagonal."""
 _HESSIAN_ROWS = 20_000
 DIAGONAL_SD = 1 / math.sqrt(2)
 OFF_DIAGONAL_SD = 0.2
@@ -44,7 +44,7 @@ class Penalty(NamedTuple):
 
 
 class AffineScaling(Calibrator):
-    """softmax(W f(z) + b), fitted by penalised NLL from the best temperature on; convex."""
+    """softmax(W f(z) + b), fitted by penalised NLL starting from the best temperature; convex."""
 
     state: ClassVar[dict[str, str | None]] = {"weight_": "KK", "bias_": "K"}
 
@@ -53,7 +53,7 @@ class AffineScaling(Calibrator):
         return centred(logits)
 
     def _penalty(self, n: float, k: int) -> Penalty:
-        """The penalties on the mean NLL of n samples of k classes."""
+        """The penalties added to the mean NLL of n samples of k classes."""
         raise NotImplementedError
 
     def _check_params(self) -> None:
@@ -163,7 +163,7 @@ class DirichletScaling(AffineScaling):
 
 
 class _StructuredScaling(AffineScaling):
-    """softmax(W log softmax(z/T) + b): T first, then the shrunken deviations of W from I."""
+    """softmax(W log softmax(z/T) + b): T is fitted first, then W and b, shrunk to I and 0."""
 
     state: ClassVar[dict[str, str | None]] = {"temperature_": "", "weight_": "KK", "bias_": "K"}
     takes_sums: ClassVar[bool] = True
@@ -239,7 +239,7 @@ class StructuredMatrixScaling(_StructuredScaling):
 
     T is fitted first; then the diagonal of W, its off-diagonal and b minimise the NLL with
     Gaussian priors around temperature scaling. The off-diagonal, with K² numbers, is shrunk most,
-    and the more the fewer samples there are per class.
+    and more so the fewer samples there are per class.
 
     strength: factor of all shrinkage; task: as in `Calibrator`.
 
@@ -272,13 +272,13 @@ def fit_affine(
     penalty: Penalty,
     nll: Callable[[np.ndarray], tuple[float, np.ndarray]] | None = None,
 ) -> OptimizeResult:
-    """`weight`, `bias` and `loss` of least mean NLL of softmax(Wx + b), W − I and b penalised.
+    """Minimises the mean NLL of softmax(Wx + b), W − I and b penalised: `weight`, `bias`, `loss`.
 
     x: (N, K) float64; labels: (N,); weights: (N,) with mean 1; nll: mean NLL and its gradient as a
-    function of the parameters of `FocalAffine`, over more samples of which x are some. W is (K,)
-    for a diagonal, else (K, K) acting as x @ W.T. The problem is convex. L-BFGS with
-    the exact gradient from W = I, b = 0, so the fitted NLL never exceeds that of softmax(x); over
-    more samples it goes on from there, in coordinates in which a unit step is a Newton step.
+    function of the parameters of `FocalAffine`, over a larger set that contains x. W is (K,) for a
+    diagonal, else (K, K) acting as x @ W.T. The problem is convex. L-BFGS with the exact gradient
+    starts at W = I, b = 0, so the fitted NLL never exceeds that of softmax(x); over the larger set
+    it continues from there, in coordinates in which a unit step is a Newton step.
     """
     large = x.size > LARGE
     x = x.astype(np.float32) if large else x
@@ -290,7 +290,7 @@ def fit_affine(
         loss, gradient = model.nll(theta)
         return loss / len(x), gradient / len(x)
 
-    # What float32 sums can tell.
+    # The accuracy that float32 sums allow.
     options = {"maxiter": MAX_ITERATIONS, "ftol": 1e-5, "gtol": 1e-5}
     if not large:
         options |= {"ftol": 1e-11, "gtol": 1e-6}
@@ -314,7 +314,7 @@ def _hessian_root(
     x, p = (a[:_HESSIAN_ROWS] for a in (model.x, np.exp(model.log_proba(theta))))
     scales, biases, _, matrix = (np.arange(len(theta))[group] for group in model.groups)
     n, k = x.shape
-    # The parameters of each class's score, and what they multiply in each sample.
+    # The parameters of each class's score, and their factors in each sample.
     places, factors = np.stack([scales, biases], axis=1), np.stack([x, np.ones_like(x)], axis=2)
     if len(matrix):
         square = matrix.reshape(k, k).copy()
@@ -329,7 +329,7 @@ def _hessian_root(
     hessian = np.zeros((len(theta), len(theta)))
     hessian[np.ix_(places.ravel(), places.ravel())] = by_class / n
     hessian, shrink = hessian[np.ix_(free, free)], shrink[free]
-    # Adding a constant to all logits changes nothing: those directions get a little of their own.
+    # Adding a constant to all logits changes nothing: a small ridge fixes those directions.
     ridge = 1e-8 * float(np.trace(hessian)) / len(shrink) + math.ulp(1.0)
     return np.linalg.cholesky(hessian + np.diag(shrink + ridge)).T
 

@@ -22,19 +22,19 @@ from focalcal.errors import FitWarning, InputError
 SMALLEST = 0.05
 """A candidate with less weight is left out."""
 PRIOR_SAMPLES = 5.0
-"""Equal weights count as much as so many samples."""
+"""The prior of equal weights counts as this many samples."""
 TOLERANCE = 3.0
 """Standard errors by which an average must be better than the first candidate alone,"""
 WORTH = 0.025
-"""or its expected gain at least this: then too few samples are no reason to keep the first."""
+"""unless its expected gain is at least this, however few the samples."""
 RESERVE = 1e-9
-"""What all other candidates weigh where the first is kept and says zero: no loss is infinite."""
+"""Total weight of the other candidates if the first is kept and has zeros: no infinite loss."""
 CAUTION = 100.0
-"""A temperature of one counts as much as so many samples."""
+"""The prior of T = 1 counts as this many samples."""
 LARGEST = -math.log(1e-12)
-"""The loss of a label with probability zero, or nearly so; infinity has no mean."""
+"""The loss of a label with probability (nearly) zero; with infinity there would be no mean."""
 MANY = 2**20
-"""Logits from which one fold decides and not all: so many samples choose well enough."""
+"""Logits above which one fold is enough to decide."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,14 +57,14 @@ class AutoCalibrator(Calibrator):
 
     Every candidate is fitted without each fold of the calibration data in turn and predicts that
     fold. The weights minimise the NLL of the averaged predictions (convex), T that of the tempered
-    average, shrunk towards 1. Candidates with less than 5 % are left out, and those that stay are
-    fitted to all the data. No other data are seen. The first candidate alone, by default the
+    average, shrunk towards 1. Candidates with weights below 5 % are left out, and the others are
+    fitted to all the data. No other data are used. The first candidate alone, by default the
     identity, is kept if the average gains less than three standard errors over it and its expected
     gain is below 0.025, so that calibration rarely does harm. The expected gain is the mean of the
-    gain found and of KL(average ‖ first), the gain if the average were right, which also counts
+    observed gain and of KL(average ‖ first), the gain if the average were right, which also counts
     labels too rare to occur in few samples, such as those given a probability of zero. If there are
-    zeros, candidates that are not taken weigh 1e-9 together, so that no loss is infinite. Few
-    samples allow few candidates: under 20 only the identity, under 30 also temperature scaling.
+    zeros, the candidates left out weigh 1e-9 together, so that no loss is infinite. Few samples
+    allow few candidates: under 20 only the identity, under 30 also temperature scaling.
 
     candidates: names of methods from simple to complex, or None for the default list; folds: of the
     cross-validation, at least 2; task: "auto" or "multilabel", as in `Calibrator`.
@@ -129,7 +129,7 @@ class AutoCalibrator(Calibrator):
             lines.append(f"{row.method:<{width}}  {row.nll:.4f} ± {row.standard_error:.4f}{mark}")
         first, *others = self.table_
         if first.weight > 0.99 and any(row.nll < first.nll for row in others):
-            lines.append(f"{first.method} is kept: what the others gain is small, or may be chance")
+            lines.append(f"{first.method} is kept: the others gain little, perhaps by chance")
         return "\n".join(lines)
 
     def __repr__(self, N_CHAR_MAX: int = 700) -> str:
@@ -153,7 +153,7 @@ class AutoCalibrator(Calibrator):
 
     @classmethod
     def _upgraded(cls, state: dict[str, Any]) -> dict[str, Any]:
-        """Files of 0.1 have one part, and no temperature."""
+        """Files written by 0.1 have one part and no temperature."""
         rest = {"temperature_": 1.0, **state}
         if "calibrator_" not in state:
             return rest
@@ -214,7 +214,7 @@ class AutoCalibrator(Calibrator):
 
 
 def default_candidates(n: float, n_classes: int) -> list[str]:
-    """The methods that n samples of so many classes can support, from simple to complex."""
+    """The methods that n samples of `n_classes` classes can support, from simple to complex."""
     if n < 30:
         return ["identity", "temperature"][: 2 if n >= 20 else 1]
     if n < 5 * n_classes:
@@ -243,7 +243,7 @@ class HeldOut:
 
 
 def held_out(calibrators: list[Calibrator], data: FitData, folds: int) -> HeldOut:
-    """What the calibrators predict for samples that they were not fitted to."""
+    """The calibrators' predictions for samples that they were not fitted to."""
     shares = fold_shares(data.logits, data.labels, data.weights, folds)
     shares = shares[(shares > 0).any(axis=1)]
     if data.n * data.n_classes > MANY:
@@ -265,16 +265,16 @@ def held_out(calibrators: list[Calibrator], data: FitData, folds: int) -> HeldOu
 
 
 def best_temperature(held: HeldOut, shares: np.ndarray) -> float:
-    """T of lowest NLL of the average, nearer to 1 the fewer samples there are."""
+    """The T that minimises the NLL of the average, shrunk to 1 if samples are few."""
     beta = fit_inverse_temperature(held.average(shares), held.labels, held.sizes).beta
     n = float(held.sizes.sum())
     return float(np.clip(beta, 0.2, 5.0) ** (-n / (n + CAUTION)))
 
 
 def gains(held: HeldOut, shares: np.ndarray, temperature: float) -> bool:
-    """Whether the tempered average is surely better than the first candidate, or likely by a lot.
+    """Whether the tempered average is better than the first candidate: significantly, or by much.
 
-    For the standard error, gains are clipped to ±1: a few large ones are no reason to doubt.
+    For the standard error, gains are clipped to ±1: a few large gains are no reason for doubt.
     """
     log_p = np.maximum(log_softmax(held.average(shares) / temperature), -LARGEST)
     gain = log_p - np.maximum(held.log_p[0], -LARGEST)
@@ -294,7 +294,7 @@ def log_average(parts: Sequence[Array], shares: np.ndarray) -> Array:
 
 
 def mean_and_error(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Weighted mean and its standard error, a weight counting as so many samples."""
+    """Weighted mean and its standard error; a weight w counts as w samples."""
     total = float(weights.sum())
     mean = float(weights @ values) / total
     variance = float(weights @ (values - mean) ** 2) / total if math.isfinite(mean) else math.inf

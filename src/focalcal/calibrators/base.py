@@ -1,4 +1,4 @@
-"""The contract every calibrator keeps: fit(logits, y), predict_proba(logits), JSON in and out.
+"""The contract of every calibrator: fit(logits, y), predict_proba(logits), JSON in and out.
 
 A calibrator is a thin shell around one function from logits to log-probabilities that is written
 against the array API, so the same lines serve NumPy, torch on any device and the ONNX exporter.
@@ -60,7 +60,7 @@ class Diagnostics:
 
 
 def combined(found: dict[str, Diagnostics]) -> dict[str, Any]:
-    """Fields for the `Diagnostics` of a calibrator that is made of others, by their names."""
+    """Fields for the `Diagnostics` of a calibrator that combines others, given by name."""
     return {
         "iterations": max(d.iterations for d in found.values()),
         "converged": all(d.converged for d in found.values()),
@@ -108,7 +108,7 @@ class FitData:
         return logits, labels, weights * (self.n / weights.sum())
 
     def counted(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """As `numpy`, but weight 2 is two samples."""
+        """As `numpy`, but weight 2 counts as two samples."""
         weights = np.ones(self.n) if self.weights is None else to_numpy(self.weights)
         logits, labels = to_numpy(self.logits), to_numpy(self.labels)
         return logits.astype(np.float64), labels.astype(np.int64), weights.astype(np.float64)
@@ -127,7 +127,7 @@ def check_usable_logits(logits: Any, zeros: bool = False) -> Array:
     xp = namespace(logits)
     with np.errstate(over="ignore"):
         if isinstance(logits, np.ndarray) and np.vdot(logits, logits) <= 1e30:
-            return logits  # one fast product clears all usual logits
+            return logits  # one fast product suffices for all usual logits
     largest = float(to_numpy(xp.max(xp.abs(logits))))
     if largest > LARGEST_LOGIT:
         raise InputError(
@@ -190,7 +190,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):
 
     @classmethod
     def _upgraded(cls, state: dict[str, Any]) -> dict[str, Any]:
-        """The `state` of a file, as this release writes it; for files of earlier ones."""
+        """The `state` of a file in the form of this release; converts files of earlier ones."""
         return state
 
     def _fitted(self) -> dict[str, Any]:
@@ -242,7 +242,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):
         return self
 
     def _forget(self) -> None:
-        """Remove what only an earlier fit, or a decision about it, may have set."""
+        """Remove attributes left by an earlier fit, or by a decision about it."""
         for name in ("decision_", "class_names_", "floor_"):
             self.__dict__.pop(name, None)
 
@@ -274,13 +274,13 @@ class Calibrator(ClassifierMixin, BaseEstimator):
             return self._calibrated(logits)
 
     def _checked(self, logits: Any) -> Array:
-        """Logits (N, K) of as many classes or labels as were fitted, finite or for a floor."""
+        """Logits (N, K) with as many classes or labels as fitted; −∞ only if there is a floor."""
         check_is_fitted(self, "n_classes_")
         logits = self._shaped(check_usable_logits(logits, zeros=self.task != "multilabel"))
         return self._finite(logits) if has_zeros(logits) else logits
 
     def _finite(self, logits: Array) -> Array:
-        """Logits (N, K) without −∞ unless there is a floor for it."""
+        """Logits (N, K) without −∞, unless there is a floor."""
         return logits if self.task == "multilabel" or self.floor_ > 0 else finite(logits)
 
     def _shaped(self, logits: Array) -> Array:
@@ -294,7 +294,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):
         return logits
 
     def _calibrated(self, logits: Array) -> Array:
-        """Log-probabilities (N, K) of any kind of array: the floor, then `_log_proba`."""
+        """Log-probabilities (N, K), for any kind of array: the floor, then `_log_proba`."""
         if self.task == "multilabel":
             columns = [c._calibrated(logits[:, j])[:, 1] for j, c in enumerate(self.labels_)]
             return namespace(logits).stack(columns, axis=1)

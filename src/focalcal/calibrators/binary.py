@@ -20,7 +20,7 @@ SLOPE_PRECISION = 3.0
 """Precision of the prior on a slope relative to the common slope (standard deviation 58 %)."""
 OFFSET_PRECISION = 0.3
 """Precision of the prior on an offset around 0 (standard deviation 1.8 in log-odds)."""
-_SURE = 10.0  # the common slope raises the root mean square of the log-odds to at most this
+_MOST_CERTAIN = 10.0  # bound on the common slope times the root mean square of the log-odds
 _SMALLEST = 1e-20
 
 
@@ -113,9 +113,9 @@ class BetaCalibration(_Logistic):
     """logit p = a·ln q − b·ln(1 − q) + c with a, b ≥ 0, where q is the uncalibrated probability.
 
     a = b is Platt scaling; a ≠ b gives the two tails different slopes. The bounds keep the map
-    increasing. A weak prior shrinks a and b to the common slope of all classes and c to 0;
-    without it a class with few samples would be fitted far worse than not at all. Summed over the
-    classes, the NLL never rises.
+    increasing. A weak prior shrinks a and b to the common slope of all classes and c to 0; without
+    it, fitting a class with few samples would be far worse than leaving it as it is. Summed over
+    the classes, the NLL never rises.
 
     mode, task: as in `Calibrator`.
 
@@ -164,7 +164,7 @@ class QuadraticScaling(_Logistic):
 
     def _features(self, s: Array) -> list[Array]:
         xp = namespace(s)
-        farthest = float(xp.finfo(s.dtype).max) ** 0.5 / 2  # whose square is finite
+        farthest = float(xp.finfo(s.dtype).max) ** 0.5 / 2  # its square is finite
         near = xp.where((s > -farthest) & (s < farthest), s, farthest)
         return [near * near, s]
 
@@ -196,15 +196,16 @@ def useless_notes(flat: np.ndarray) -> list[str]:
 
 
 def flat_notes(columns: list[Column]) -> list[str]:
-    """A warning for log-odds that hardly vary: a slope and an offset cannot be told apart then."""
+    """A warning for log-odds that hardly vary: slope and offset are then not identifiable."""
     for c in columns:
         mean = np.average(c.log_odds, weights=c.weights)
         spread = np.sqrt(np.average((c.log_odds - mean) ** 2, weights=c.weights))
         if not 0 < spread < 0.01 * abs(mean):
             return []
     return [
-        "the log-odds of every class are nearly constant, so that their slope is not found; if the "
-        "logits are on a small scale, multiply them, or use temperature scaling, for any scale"
+        "the log-odds of every class are nearly constant, so their slope cannot be determined; if "
+        "the logits are on a small scale, multiply them, or use temperature scaling, which works "
+        "at any scale"
     ]
 
 
@@ -234,16 +235,16 @@ def fit_logistic(
     """Minimise Σ w [softplus(η) − t η] + ½ Σ ρ (θ − start)², η = features @ θ.
 
     features: (N, P); target: (N,) in [0, 1]; prior: start (P,) and ρ (P,); nonnegative: (P,). A
-    trace of shrinkage on top keeps the optimum finite when the classes are separated or a feature
+    small additional shrinkage keeps the optimum finite when the classes are separated or a feature
     is constant; because it pulls towards `start`, the fit is never worse than `start`. A good start
-    has the scale of the optimum, as `common_slope` has.
+    has the scale of the optimum, such as `common_slope`.
 
     Each step minimises the quadratic model under the bounds, so bounded coefficients reach zero
     exactly.
     """
     start, shrinkage = prior
     scale = np.sqrt(np.average(features**2, axis=0, weights=weights))
-    # Coefficients of features far below one would overflow in a prediction.
+    # The coefficients of much smaller features would overflow in a prediction.
     scale = np.maximum(np.where(scale == 0, 1.0, scale), _SMALLEST)
     ridge = shrinkage + max(1e-6, 1e-13 * weights.sum()) * scale**2
     lower = np.where(nonnegative, 0.0, -np.inf)
@@ -288,7 +289,7 @@ def common_slope(columns: list[Column]) -> float:
     weights = np.concatenate([c.weights for c in columns])
     scale = np.sqrt(np.average(s**2, weights=weights))
     best = fit_inverse_temperature(np.stack([np.zeros_like(s), s], axis=1), hits, weights)
-    return min(best.beta, max(1.0, _SURE / max(scale, _SMALLEST)))
+    return min(best.beta, max(1.0, _MOST_CERTAIN / max(scale, _SMALLEST)))
 
 
 def slope_prior(slope: float, slopes: int) -> tuple[np.ndarray, np.ndarray]:

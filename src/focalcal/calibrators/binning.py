@@ -22,15 +22,15 @@ SCHEMES = ("balanced", "equal-mass", "equal-width")
 OCCAM_WINDOW = 1e-4
 """Binnings less likely than this share of the best one are left out of the average."""
 MOST_REPEATS = 10
-"""Samples that a row counts for in the number of bins, which the paper derives from the number of
-distinct observations: repeating them all adds nothing that more bins could resolve."""
-_SURE = 1e-15  # the middle of a bin of scores that are certain in float64
+"""The most samples a row counts as in the number of bins, which the paper derives from the number
+of distinct observations: repeated rows add nothing that more bins could resolve."""
+_SMALLEST_MIDDLE = 1e-15  # of a bin whose scores are certain in float64
 ROUNDING = 1e-5
 """Log-odds closer than this, relative to their size, may be the same score in another precision."""
 
 
 class _Steps(ColumnCalibrator):
-    """Fitted to scores without rounding, by squared error."""
+    """Base class of maps fitted by squared error, to scores cleared of rounding differences."""
 
     loss: ClassVar[str] = "brier"
     state: ClassVar[dict[str, str | None]] = {"edges_": "JL", "pieces_": "JP2"}
@@ -153,8 +153,8 @@ class BayesianBinning(_Steps):
     Binning M with bins b has likelihood Π_b B(n₁+α_b, n₀+β_b)/B(α_b, β_b), α_b = c_b·N'/B and
     β_b = (1−c_b)·N'/B around the bin's middle c_b, with N' = 2; its value in a bin is the
     posterior mean (n₁+α_b)/(n+N'/B), never 0 or 1. Sizes B run from ∛N/10 to 10·∛N with equal
-    prior probability, N being the total weight and at most 10 per row. The average of step
-    functions is one step function, which is what is kept.
+    prior probability, where N is the total weight, at most 10 per row. The average of step
+    functions is a single step function, which is stored.
 
     mode, task: as in `Calibrator`.
 
@@ -196,7 +196,7 @@ class VennAbers(ColumnCalibrator):
 
     p0 and p1 are isotonic regressions of the calibration outcomes with the sample itself added,
     labelled 0 and labelled 1. If the samples are exchangeable, one of the two is calibrated for any
-    distribution; their distance measures how much the calibration data leave open. Scores within a
+    distribution; their distance measures the remaining uncertainty. Scores within a
     relative 1e-5 of each other are merged, so that NumPy, torch and ONNX agree; this moves p0 and
     p1 by up to about .002 from the definition with distinct scores.
 
@@ -218,10 +218,10 @@ class VennAbers(ColumnCalibrator):
     state: ClassVar[dict[str, str | None]] = {"edges_": "JL", "lower_": "JP", "upper_": "JP"}
 
     def predict_interval(self, logits: Any) -> Array:
-        """[p0, p1] of class 1, or of the predicted class being right with top-label: (N, 2).
+        """[p0, p1] of class 1, or of a correct prediction in mode "top-label", (N, 2).
 
-        Of every class against the rest for three classes or more, and of every label of a
-        multi-label task: (N, K, 2).
+        For three or more classes (each against the rest) and for every label of a multi-label task,
+        (N, K, 2).
         """
         logits = self._checked(logits)
         xp = namespace(logits)
@@ -255,11 +255,11 @@ class VennAbers(ColumnCalibrator):
 def _binning(
     s: np.ndarray, ends: np.ndarray, totals: np.ndarray, ones: np.ndarray
 ) -> tuple[float, np.ndarray]:
-    """Log-likelihood and values of a binning of sorted s, whose bins but the last end at `ends`."""
+    """Log-likelihood and values of a binning of sorted s; all bins but the last end at `ends`."""
     last = np.append(ends, len(s)) - 1
     n, n1 = np.diff(totals[last], prepend=0.0), np.diff(ones[last], prepend=0.0)
     edges = np.concatenate([[0.0], expit(_middle(s, ends)), [1.0]])
-    middle = np.clip((edges[:-1] + edges[1:]) / 2, _SURE, 1 - _SURE)
+    middle = np.clip((edges[:-1] + edges[1:]) / 2, _SMALLEST_MIDDLE, 1 - _SMALLEST_MIDDLE)
     strength = 2.0 / len(n)
     alpha, beta = strength * middle, strength * (1 - middle)
     score = float(np.sum(betaln(n1 + alpha, n - n1 + beta) - betaln(alpha, beta)))
@@ -267,11 +267,11 @@ def _binning(
 
 
 def without_rounding(s: np.ndarray) -> np.ndarray:
-    """Scores (N,) where those that differ only by rounding are replaced by their smallest.
+    """Scores (N,) where those that differ only by rounding are replaced by the smallest of them.
 
-    Groups of neighbours closer than ROUNDING are merged if all of the group fits into that
-    distance: a chain of close scores is a continuum, not one score. Finer distances go first, so
-    that equal scores are merged within such a chain too.
+    Groups of neighbours closer than ROUNDING are merged if the whole group fits into that distance:
+    a chain of close scores is a continuum, not one score. Finer distances are tried first, so that
+    equal scores are merged within such a chain too.
 
     >>> without_rounding(np.array([3.0, 1.0, 1.0 + 1e-12]))
     array([3., 1., 1.])
@@ -290,13 +290,13 @@ def without_rounding(s: np.ndarray) -> np.ndarray:
 
 
 def _ends(s: np.ndarray, positions: np.ndarray) -> np.ndarray:
-    """Number of samples of sorted s up to each score at `positions`, the largest left out."""
+    """Number of samples of sorted s up to each score at `positions`, without the largest score."""
     ends = np.unique(np.searchsorted(s, s[positions], side="right"))
     return ends[ends < len(s)]
 
 
 def _middle(s: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    """Edges half-way between the samples of sorted s on both sides of `ends`."""
+    """Edges half-way between the samples of sorted s on either side of `ends`."""
     return s[ends - 1] / 2 + s[ends] / 2
 
 
@@ -308,7 +308,7 @@ def _intervals(column: Column) -> tuple[np.ndarray, np.ndarray]:
     """Edges (≤ 2M,) and pieces (one more, 2) of p0 and p1 for M distinct scores.
 
     At a score the sample joins its group; between two scores p0 is that of the score below and p1
-    that of the score above. Edges lie just beside the scores, further than rounding.
+    that of the score above. Edges lie just beside the scores, beyond their rounding.
     """
     s, group = np.unique(without_rounding(column.log_odds), return_inverse=True)
     totals = np.bincount(group, column.weights)
@@ -344,7 +344,7 @@ def with_a_one(totals: np.ndarray, ones: np.ndarray) -> np.ndarray:
     found = []
     for i in range(2, len(x)):
         (x0, y0), (x1, y1) = stack[-1], stack[-2]
-        found.append(min(max((y1 - y0) / (x1 - x0), 0.0), 1.0))  # weights sum with rounding
+        found.append(min(max((y1 - y0) / (x1 - x0), 0.0), 1.0))  # sums of weights are rounded
         # The sample changes places with group i: their common corner moves across.
         x[i - 1], y[i - 1] = x[i - 2] + x[i] - x[i - 1], y[i - 2] + y[i] - y[i - 1]
         if (y[i - 1] - y0) * (x1 - x0) < (y1 - y0) * (x[i - 1] - x0):

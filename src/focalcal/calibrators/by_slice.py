@@ -1,4 +1,4 @@
-"""A temperature for each slice, shrunk to the common one, if it helps on held-out samples.
+"""A temperature for each slice, shrunk to the common one, if this helps on held-out samples.
 
 Each slice has its own file beside that of the common calibrator, and every file is an ordinary
 calibrator: `cal.json`, and `cal.country=PT.json` for the rows where country is PT.
@@ -32,8 +32,8 @@ class SliceFit:
     """Calibrators by slice.
 
     common: fitted to all samples; slices: the calibrator of each slice with at least 100 samples,
-    empty if the gain does not exceed its standard error; gain: mean held-out NLL that the slices
-    save; error: its standard error.
+    empty if the gain does not exceed its standard error; gain: the mean reduction of the held-out
+    NLL; error: its standard error.
     """
 
     common: TemperatureScaling
@@ -92,7 +92,7 @@ def fit_by(logits: Any, y: Any, values: Any, *, folds: int = 5, seed: int = 0) -
 
 
 def slice_names(values: Any) -> np.ndarray:
-    """The values (N,) of a column as texts; 1 and 1.0 are one, as files differ in such types."""
+    """The values (N,) of a column as text; 1.0 becomes 1, as file formats differ in such types."""
     values = np.asarray(values)
     if values.dtype.kind == "f":
         return np.array([text.removesuffix(".0") for text in values.astype(str).tolist()], str)
@@ -134,7 +134,7 @@ def save_slices(found: SliceFit, path: Path, column: str) -> list[Path]:
 
 
 def load_slices(path: Path, column: str) -> dict[str, Calibrator]:
-    """The calibrators of the slices of a column, by value, beside the common file, if any."""
+    """The calibrators of a column's slices, by value, found beside the common file."""
     from focalcal.calibrators import load
 
     return {value: load(file) for value, file in _files(path, column).items()}

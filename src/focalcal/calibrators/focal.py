@@ -27,15 +27,15 @@ TEMPERATURES = tuple((np.arange(1, 501) / 100).tolist())
 SEARCHES = ("grid", "line", "gradient")
 NLL_SPACING = 0.1
 NLL_EPSILON = 2e-5
-"""Error of interpolated losses relative to 1 + NLL."""
+"""Error of interpolated losses, relative to 1 + NLL."""
 START_GAMMAS = 13
 START_TEMPERATURES = np.geomspace(0.25, 6, 200)
-"""The grid from which Newton starts, T relative to the best one without Ψ: the NLL has a long
-curved valley in (γ, T) with several low points."""
+"""The grid of starting points for Newton, T relative to the best one without Ψ: the NLL has a long
+curved valley in (γ, T) with several local minima."""
 _START_ROWS = 2**13  # of the grid
-_START_ELEMENTS = 2**20  # logits of the first Newton; its optima continue on all
+_START_ELEMENTS = 2**20  # logits of the first Newton search, before that on all
 _MAX_STEPS = 50
-_NEAR = 1e-4  # distance of the points behind the Hessian; its relative error is of this size
+_DIFFERENCE = 1e-4  # step of the finite-difference Hessian; its relative error is of this size
 _SMALL = 1e-13  # Newton stops where a further step would lower the NLL by less
 
 
@@ -44,7 +44,7 @@ class FocalCalibration(Calibrator):
 
     A network that minimises the focal loss predicts q with Ψ^γ(q) = p(y|x), so the map with the
     training γ undoes the bias of the loss. `fit` measures how the map changes the NLL and warns if
-    it raises it.
+    the NLL rises.
 
     gamma: the γ of the training loss; task: as in `Calibrator`.
 
@@ -157,7 +157,7 @@ class FocalTemperatureScaling(TemperatureScaling):
 def focal_sums(
     logits: Array, labels: Array, weights: Array | None, points: np.ndarray
 ) -> np.ndarray:
-    """Σ w·NLL and its derivatives by x = (log(1+γ), log T) at points x (M, 2); at the end, Σ w."""
+    """Σ w·NLL and its gradient in x = (log(1+γ), log T) at points x (M, 2), followed by Σ w."""
     xp = namespace(logits)
 
     def block(rows: slice) -> np.ndarray:
@@ -176,7 +176,7 @@ def focal_sums(
 
 
 def gradient_search(data: FitData, plain: Optimum, gamma_range: tuple[float, float]) -> Optimum:
-    """The best (γ, T) by NLL: Newton from the low points of a small grid, γ in its range.
+    """The best (γ, T) by NLL: Newton from the local minima of a small grid, γ within its range.
 
     plain: the optimum without Ψ, which is returned if it is not inner.
     """
@@ -189,9 +189,9 @@ def gradient_search(data: FitData, plain: Optimum, gamma_range: tuple[float, flo
     elif few.n < data.n:
         total = partial(focal_sums, data.logits, data.labels, data.weights)
     sums = partial(focal_sums, few.logits, few.labels, few.weights)
-    starts = _low_points(_thinned(few, few.n // _START_ROWS), plain.beta, gamma_range)
+    starts = _local_minima(_thinned(few, few.n // _START_ROWS), plain.beta, gamma_range)
     found = [polish(sums, x, gamma_range) for x in starts]
-    if total is not None:  # the best of some samples may be the second best of all
+    if total is not None:  # the best on a part may be only the second best on all
         found = [polish(total, x, gamma_range) for x in _distinct(found)]
     return min(found, key=lambda x: x.loss)
 
@@ -216,8 +216,10 @@ def _thinned(data: FitData, step: int) -> FitData:
     return FitData(data.logits[::step], data.labels[::step], weights)
 
 
-def _low_points(data: FitData, beta: float, gamma_range: tuple[float, float]) -> Iterator[Optimum]:
-    """The γ of a grid whose best T is better than at the γ on either side."""
+def _local_minima(
+    data: FitData, beta: float, gamma_range: tuple[float, float]
+) -> Iterator[Optimum]:
+    """The grid points (γ, best T) whose NLL is no higher than at the neighbouring γ."""
     gammas = tuple(np.expm1(np.linspace(*np.log1p(gamma_range), START_GAMMAS)).tolist())
     path = GridLine(np.log(START_TEMPERATURES / beta), lambda x: Point(math.exp(x), gammas))
     losses = NllScores(data).along(path, spacing=0.2)
@@ -232,20 +234,20 @@ def polish(
 ) -> Optimum:
     """Newton for x = (log(1+γ), log T) from a start; sums(points=x): as `focal_sums`.
 
-    One pass evaluates the gradient at three near points, which is a Hessian by differences: a pass
-    costs reading, and near points share it.
+    One pass evaluates the gradient at three close points, which gives a finite-difference Hessian
+    for the price of reading the data once.
     """
     low, high = np.log1p(gamma_range)
     x = np.array([np.clip(np.log1p(start.gamma), low, high), -np.log(start.beta)])
     loss, previous, converged = np.inf, x, False
     for _steps in range(1, _MAX_STEPS + 1):
-        found = sums(points=x + _NEAR * np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]]))
+        found = sums(points=x + _DIFFERENCE * np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]]))
         values = (found[:-1] / found[-1]).reshape(3, 3)
-        if values[0, 0] > loss + 1e-12:  # too far: back halfway to the last good point
+        if values[0, 0] > loss + 1e-12:  # overshot: go back half-way to the last good point
             x = (x + previous) / 2
             continue
         loss, previous, gradient = values[0, 0], x, values[0, 1:]
-        hessian = (values[1:, 1:] - gradient) / _NEAR
+        hessian = (values[1:, 1:] - gradient) / _DIFFERENCE
         step = _newton_step(gradient, (hessian + hessian.T) / 2, low - x[0], high - x[0])
         converged = bool(-gradient @ step <= _SMALL)
         x = x + step
@@ -260,7 +262,7 @@ def _newton_step(
     gradient: np.ndarray, hessian: np.ndarray, lowest: float, highest: float
 ) -> np.ndarray:
     """The minimum of the quadratic model; the first step is bounded, and both are at most 1."""
-    # The valley can be flat to rounding: eigenvalues are kept positive.
+    # The valley can be flat within rounding: eigenvalues are kept positive.
     values, vectors = np.linalg.eigh(hessian)
     positive = (vectors * np.maximum(np.abs(values), 1e-9)) @ vectors.T
     step = -np.linalg.solve(positive, gradient)

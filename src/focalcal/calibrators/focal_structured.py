@@ -1,4 +1,4 @@
-"""Focal structured scaling: Ψ^γ after a shrunken matrix, then a correction of the confidence."""
+"""Focal structured scaling: Ψ^γ after a shrunk affine map, then a correction of the confidence."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ from focalcal.errors import InputError
 from focalcal.maps import focal_log_map
 
 MATRIX_ENTRIES_PER_SAMPLE = 8
-"""Past K²/N of this the data cannot tell matrix entries from zero, and there is no matrix."""
+"""If K²/N exceeds this, the data cannot distinguish matrix entries from zero: no matrix is used."""
 FAST = 2**14
-"""Elements from which row work is in float32: noise in the data is far above its rounding."""
+"""Elements above which rows are processed in float32: noise in the data far exceeds rounding."""
 UNSEEN = 0.3
-"""Pseudo-samples, spread evenly over all classes, in the predictions: rare errors are not in N."""
+"""Pseudo-samples, spread evenly over all classes, for errors too rare to occur in N samples."""
 KNOTS = 4
 ROUNDS = 10
 PRECISIONS = (1.0, 1e6)
@@ -102,7 +102,7 @@ class FocalStructuredScaling(Calibrator):
 
     @classmethod
     def _upgraded(cls, state: dict[str, Any]) -> dict[str, Any]:
-        return {"unseen_": 0.0, **state}  # files of 0.1 have none
+        return {"unseen_": 0.0, **state}  # absent in files written by 0.1
 
     def _floor_loss(self, data: FitData) -> float:
         return fit_shifted(data.logits, data.labels, data.weights).loss
@@ -159,7 +159,7 @@ class FocalStructuredScaling(Calibrator):
 def expected_hits(log_p: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """Whether the most probable class is the label (N,); one of m tied classes is a hit of 1/m.
 
-    So the order of the classes does not matter. Ties are those up to what a solver leaves open.
+    So the order of the classes does not matter. Ties are within the accuracy of a solver.
 
     >>> expected_hits(np.log([[0.5, 0.5], [0.9, 0.1]]), np.array([1, 1]))
     array([0.5, 0. ])

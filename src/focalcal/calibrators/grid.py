@@ -1,8 +1,8 @@
-"""The (γ, T) of lowest calibration error among many, with the optimum of a plain loop.
+"""Grid search for the (γ, T) of lowest calibration error, with the same result as a plain loop.
 
-Along a path of search points the top class's log-odds of each sample is smooth, so a spline through
-evenly spaced nodes gives it at all of them. The points that could be the minimum, given the error
-of the spline, are then evaluated exactly in float64, and the first of the best wins.
+Along a path of search points the log-odds of each sample's top class are smooth, so a spline
+through evenly spaced nodes gives them at all points. The points that could be the minimum, given
+the error of the spline, are then evaluated exactly in float64, and the first of the best wins.
 
 Ψ and T keep the argmax, so a calibration error of the top class needs one number per sample, its
 log-odds. With R the odds of the other classes before Ψ and h = q/g(q,γ), these are
@@ -32,13 +32,13 @@ SPACING = 0.05
 """Distance of the nodes in log T, or in log(1 + γ) along a line."""
 DEGREE = 5
 EPSILON = 1e-5
-"""Error of interpolated log-odds L relative to 1 + |L|."""
+"""Error of interpolated log-odds L, relative to 1 + |L|."""
 MEAN_EPSILON = 1e-4
 """Error of interpolated mean confidences."""
 COARSE = 12
-"""Temperatures of a first look."""
+"""Number of temperatures evaluated first."""
 CERTAIN = 38.0
-"""Log-odds from here on are confidence 1 in float64."""
+"""Log-odds above this are a confidence of 1 in float64."""
 
 Pair = tuple[float, float]
 """γ and T."""
@@ -46,7 +46,7 @@ Pair = tuple[float, float]
 
 @dataclasses.dataclass(frozen=True)
 class Point:
-    """One temperature and the γ to evaluate with it: what depends on T alone is shared."""
+    """One temperature and the γ to evaluate with it, which share what depends on T alone."""
 
     temperature: float
     gammas: tuple[float, ...]
@@ -68,7 +68,7 @@ def point_log_odds(logits: Array, points: list[Point], double: bool = False) -> 
         z = xp.astype(xp.flip(xp.sort(logits[rows], axis=1, stable=False), axis=1), xp.float64)
         margins = xp.astype(z[:, 1:2] - z[:, 1:], dtype)
         nearest = to_numpy(xp.min(margins, axis=0))
-        # Classes further away add less than the rounding to a sum that is at least 1.
+        # Classes further away add less than rounding to a sum of at least 1.
         reach = math.log(len(nearest)) + (40.0 if double else 17.0)
         start = 0
         for point in points:
@@ -93,7 +93,7 @@ def _at_temperature(margins: Array, smallest: Array, point: Point) -> list[Array
     r = xp.exp(log_r)
     log1p_r = xp.log1p(r)
     log_c = -beta * smallest - log1p_r
-    # r(q_top) = log1p(R)/R, by its series where R is too small to divide by
+    # r(q_top) = log1p(R)/R, as a series where R is too small to divide by
     tiny = r < 1e-8
     top_ratio = xp.where(tiny, 1 - r / 2, log1p_r / xp.where(tiny, xp.ones_like(r), r))
     # The other classes have q = c·e ≤ ½, and 1/g(q, γ) = (1 − q)^−γ/(1 + γ·ratio).
@@ -112,7 +112,7 @@ def _at_temperature(margins: Array, smallest: Array, point: Point) -> list[Array
 
 
 def _row_sums(x: Array) -> Array:
-    """Σ over the classes in float64; in NumPy a product with ones is the faster sum."""
+    """Σ over the classes, as float64; in NumPy a product with ones is the faster sum."""
     xp = namespace(x)
     sums = x @ np.ones(x.shape[1], x.dtype) if isinstance(x, np.ndarray) else xp.sum(x, axis=1)
     return xp.astype(sums, xp.float64)
@@ -176,7 +176,7 @@ class TopScores:
         return np.array(errors)
 
     def measured(self, log_proba: Callable[[Array], Array]) -> dict[str, float]:
-        """The error "before" and "after" a map, of the probabilities that a metric sees."""
+        """The error "before" and "after" a map, computed from probabilities as a metric would."""
         xp = namespace(self.logits)
 
         def error(log_proba: Callable[[Array], Array]) -> float:
@@ -197,7 +197,7 @@ class TopScores:
         )
 
     def plausible(self, gammas: tuple[float, ...], temperatures: np.ndarray) -> np.ndarray:
-        """Which temperatures (M,) could be the best with one of the γ's: (M,) bool.
+        """Which temperatures (M,) could be the best for one of the γ's: (M,) bool.
 
         An error is at least the distance of mean confidence and accuracy. Mean confidence falls as
         T rises, so the distance at a few temperatures bounds it between them.
@@ -242,7 +242,7 @@ class TopScores:
         return to_numpy(1 / (1 + xp.exp(-odds)) @ like(share, odds)) - share @ self.correct
 
     def _bounds(self, odds: np.ndarray) -> tuple[float, float]:
-        """The least and the largest error of log-odds (N,) known to EPSILON."""
+        """The least and the largest possible error, given log-odds (N,) accurate to EPSILON."""
         error = self._error(expit(odds.astype(np.float64)))
         if self.weights is None:
             ordered, mass = np.sort(odds), np.ones(len(odds))
@@ -255,10 +255,10 @@ class TopScores:
             edges, own = np.log(inner / (1 - inner)), 0
         else:
             edges = ordered[_bins.quantile_positions(np.cumsum(mass), self.bins)]
-            own = int(np.sum(edges < CERTAIN))  # an edge is a sample, which stays below it
-        # dp = p(1−p)·dL: this far apart two log-odds may still be the same confidence in float64
+            own = int(np.sum(edges < CERTAIN))  # each edge is a sample, which stays below it
+        # dp = p(1−p)·dL: log-odds this far apart may have the same confidence in float64
         reach = EPSILON * (1 + np.abs(edges)) + 2.3e-16 * np.exp(edges)
-        # Certain samples are ties: no edge parts them.
+        # Certain samples are ties, which no edge separates.
         above = np.searchsorted(ordered, np.where(edges < CERTAIN, edges + reach, CERTAIN))
         unsure = np.sum(above - np.searchsorted(ordered, edges - reach)) - own
         # A shifted confidence moves the error by at most itself (σ'(L)(1+|L|) < 0.4), a sample that
@@ -282,10 +282,10 @@ def line_search(
     temperatures: np.ndarray,
     anchors: tuple[float, float] = (-0.25, 1.0),
 ) -> Best:
-    """3m points for m temperatures: the best T at two γ fixes a line T = a + bγ to follow.
+    """3m points for m temperatures: the best T at two values of γ defines a line T = a + bγ.
 
-    The line is followed at m values of γ evenly over the range of `gammas`; where it would reach
-    T ≤ 0 it has no points.
+    The line is searched at m values of γ evenly over the range of `gammas`, without points where it
+    falls below the lowest temperature.
     """
     m = len(temperatures)
     ends = [grid_search(scores, (g,), temperatures) for g in anchors]

@@ -1,4 +1,4 @@
-"""Post-hoc improvement: what recalibration removes from a proper loss, and what stays."""
+"""Post-hoc improvement: how much of a proper loss recalibration removes, and what remains."""
 
 from __future__ import annotations
 
@@ -59,13 +59,13 @@ def improvement(
 def loss_split(
     labels: np.ndarray, before: np.ndarray, after: np.ndarray, sizes: np.ndarray
 ) -> dict[str, Improvement]:
-    """The split of "nll" and "brier" by log p (N, K) before and after; sizes: weights (N,)."""
+    """The split of "nll" and "brier" from log p (N, K) before and after; sizes: weights (N,)."""
     losses = [_losses(log_p, labels) for log_p in (before, after)]
     return {name: _split(losses[0][name], losses[1][name], sizes) for name in losses[0]}
 
 
 def counted_once(split: dict[str, Improvement]) -> dict[str, Improvement]:
-    """The split where the Brier score counts class 1 of two only, as for one column."""
+    """The split with a Brier score over class 1 only, as for one column."""
     halves = {name: value / 2 for name, value in dataclasses.asdict(split["brier"]).items()}
     return split | {"brier": Improvement(**halves)}
 

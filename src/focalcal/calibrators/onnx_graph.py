@@ -1,7 +1,7 @@
-"""Arrays that write ONNX nodes, so that no calibrator needs export code.
+"""Arrays that record ONNX nodes, so that no calibrator needs export code.
 
-An `OnnxArray` implements NumPy's protocols: a ufunc or function of it adds nodes to a graph. Beside
-its name in the graph it carries the value for one example batch, from which shapes and dtypes come.
+An `OnnxArray` implements NumPy's protocols: ufuncs and functions called on it add graph nodes.
+Besides its name in the graph it carries the value for one example batch, for shapes and dtypes.
 Constants are NumPy arrays, so arithmetic among them never reaches the graph. Python branches on
 traced values are errors: use `where`. RULES has an entry for each function that calibrators use.
 """
@@ -20,7 +20,7 @@ from focalcal.errors import FocalcalError
 class Graph:
     """Nodes and constants collected while a function runs on `OnnxArray`s.
 
-    `widest` is the widest float a cast may ask for: some runtimes have no float64.
+    `widest` is the widest float that casts may use: some runtimes have no float64.
     """
 
     def __init__(self, widest: str = "float64") -> None:
@@ -85,7 +85,7 @@ class OnnxArray(NDArrayOperatorsMixin):
     __bool__ = __float__ = __int__ = __array__ = _refuse
 
     def __getitem__(self, key: Any) -> OnnxArray:
-        """Integers, slices of constant bounds and None, one per axis from the first."""
+        """Integers, slices with constant bounds and None, one per axis from the first."""
         x, axis = self, 0
         for k in key if isinstance(key, tuple) else (key,):
             if k is None:
@@ -123,7 +123,7 @@ def _ints(values: Any) -> np.ndarray:
 
 def _rule(function: Any) -> Any:
     if function not in RULES:
-        raise FocalcalError(f"expected a function that ONNX export knows, got {function.__name__}")
+        raise FocalcalError(f"expected a function with an ONNX rule, got {function.__name__}")
     return RULES[function]
 
 
@@ -169,7 +169,7 @@ def _astype(x: OnnxArray, dtype: Any, **_: Any) -> OnnxArray:
 
 
 def _reshape(x: OnnxArray, shape: tuple[int, ...]) -> OnnxArray:
-    """A first size that is given as a number is the batch's, which only the run will know."""
+    """A first size given as a number is the batch size, which is only known at run time."""
     graph_shape = shape if -1 in shape else (-1, *shape[1:])
     return record("Reshape", np.reshape(x.value, shape), [x, _ints(graph_shape)])
 
@@ -180,7 +180,7 @@ def _concat(arrays: Any, axis: int = 0) -> OnnxArray:
 
 
 def _full_like(x: OnnxArray, value: Any, dtype: Any = None) -> OnnxArray:
-    """Expanded to the shape at run time, which the batch size decides."""
+    """Expanded at run time to the shape of x, which depends on the batch size."""
     result = np.full_like(x.value, value, dtype=dtype)
     shape = record("Shape", np.array(x.shape, np.int64), [x])
     return record("Expand", result, [np.asarray(value, result.dtype), shape])

@@ -24,9 +24,9 @@ from focalcal.files import write_text
 FORMAT = "focalcal-calibrator"
 VERSION = 1
 MAX_CLASSES = 1_000_000
-"""A larger class count in a file is refused as damage."""
+"""Files with more classes are rejected as damaged,"""
 MAX_NUMBERS = 10**8
-"""So are more numbers in one array."""
+"""as are those with more numbers in one array."""
 
 _FIELDS = {
     "format": str,
@@ -38,7 +38,7 @@ _FIELDS = {
     "diagnostics": dict,
 }
 _OPTIONAL = {"class_names": tuple[str, ...], "decision": dict}
-"""Fields that a file may have: the names of the classes, the threshold of `focalcal decide`."""
+"""Optional fields: the names of the classes, the threshold of `focalcal decide`."""
 _INFINITIES = {"inf": math.inf, "-inf": -math.inf}  # JSON has no infinity; T = ∞ is a valid fit
 
 
@@ -93,7 +93,7 @@ def from_dict(document: Any, methods: Mapping[str, type[Calibrator]]) -> Calibra
     names = {"labels_": list}
     if task != "multilabel":
         state, names = kind._upgraded(state), dict.fromkeys(kind.state)
-    # A floor is not written where there is none.
+    # Files without a floor omit it.
     _expect_fields(state, names, "state", optional={"floor_": None})
     try:
         for name, value in state.items():
@@ -176,14 +176,14 @@ def _is_padded(calibrator: Calibrator, name: str) -> bool:
 
 
 def _trimmed(columns: np.ndarray) -> list[np.ndarray]:
-    """Columns, all but the first without the repetitions of their last entry."""
+    """The columns; all but the first without repetitions of their last entry."""
     same = [(c == c[-1:]).all(axis=tuple(range(1, c.ndim))) for c in columns[1:]]
     lengths = [len(s) - np.argmin(s[::-1]) + 1 if not s.all() else 1 for s in same]
     return [columns[0], *(c[:n] for c, n in zip(columns[1:], lengths))]
 
 
 def _filled(columns: Any) -> Any:
-    """Undo `_trimmed`; what is no list of lists is refused later, for its shape."""
+    """Undo `_trimmed`; anything but a list of lists is rejected later because of its shape."""
     if not isinstance(columns, list) or not all(isinstance(c, list) for c in columns):
         return columns
     size = max(map(len, columns[:1]), default=0)

@@ -26,8 +26,8 @@ class PriorCorrection(Calibrator):
 
     Exact under label shift: the class proportions change, p(x | y) does not, and p_cal is
     calibrated for the old proportions. The correction is a bias on the log-probabilities and is
-    exported as such. It also undoes resampling of the training data: the train prior is then that
-    after resampling, the target prior the true one.
+    exported as such. It also undoes resampling of the training data: the train prior is then the
+    one after resampling, the target prior the true one.
 
     train_prior: the class proportions that the calibrated probabilities are for, by default those
     of the labels given to `fit`; target_prior: the proportions to correct for, or None for no
@@ -86,8 +86,8 @@ class PriorCorrection(Calibrator):
     def adapt(self, logits: Any) -> Self:
         """Estimate the target prior from logits (N, K) without labels, by EM, and correct for it.
 
-        Warns if EM does not converge, or if the samples leave the share of a class open by a
-        standard error above 0.1, as those of classes that are hardly told apart do.
+        Warns if EM does not converge, or if the share of a class has a standard error above 0.1,
+        as with classes that are hard to distinguish.
         """
         check_is_fitted(self, "n_classes_")
         if self.task == "multilabel":
@@ -106,7 +106,7 @@ class PriorCorrection(Calibrator):
             )
         elif (error := _largest_error(proba, self.train_prior_, self.target_prior_)) > UNSURE:
             warnings.warn(
-                "PriorCorrection: the classes are hardly told apart: a share of the estimated "
+                "PriorCorrection: the classes are hard to distinguish: a share of the estimated "
                 f"prior has a standard error of {min(error, 1):.2g}; use more samples or a better "
                 "classifier",
                 FitWarning,
@@ -166,7 +166,7 @@ class PriorCorrection(Calibrator):
 
 
 def check_prior(prior: Any, n_classes: int, name: str) -> np.ndarray:
-    """Class proportions (K,) > 0 with sum 1; of two classes the share of class 1 is enough."""
+    """Class proportions (K,) > 0 with sum 1; for two classes the share of class 1 is enough."""
     values = np.asarray(to_numpy(prior), dtype=np.float64)
     if values.ndim == 0 and n_classes == 2:
         values = np.array([1 - values, values])
@@ -207,5 +207,5 @@ def _largest_error(proba: np.ndarray, train_prior: np.ndarray, prior: np.ndarray
     k = len(prior)
     centre = np.eye(k) - 1 / k  # shares sum to 1
     values, vectors = np.linalg.eigh(centre @ (score.T @ score) @ centre)
-    values, vectors = values[1:], vectors[:, 1:]  # the first is that of the sum
+    values, vectors = values[1:], vectors[:, 1:]  # the first belongs to the sum
     return float(np.sqrt((vectors**2 / np.maximum(values, 1e-12)).sum(axis=1).max()))

@@ -36,8 +36,8 @@ class SplineCalibration(ColumnCalibrator):
     f(s) = Σ β_j B_j(a·s + b) with non-decreasing β, where a·s + b is fitted first, with a weak
     prior on a around the common slope of all classes. If β_j are the Greville points g_j, f is that
     line and the slopes θ_j = Δβ_j/Δg_j are 1; the penalty ½·shrinkage·Σ(θ_j − 1)² shrinks f to the
-    line when samples are few. Summed over the classes, the NLL never rises. Knots are quantiles in
-    which ones and zeros have the same total weight, so rare classes get knots where they occur.
+    line when samples are few. Summed over the classes, the NLL never rises. Knots are quantiles
+    that give ones and zeros the same total weight, so rare classes get knots where they occur.
 
     n_knots: number of knots, at least 2; shrinkage: weight of the penalty, at least 0; mode, task:
     as in `Calibrator`.
@@ -82,7 +82,7 @@ class SplineCalibration(ColumnCalibrator):
     def _fit_column(
         self, column: Column, common: float
     ) -> tuple[np.ndarray, np.ndarray, LogisticFit]:
-        """Edges and pieces of one column's curve, as `piecewise` takes them, and its fit."""
+        """Edges and pieces of one column's curve, as `piecewise` expects, and its fit."""
         s, y, w = column.log_odds, column.hits, column.weights
         straight = np.stack([s, np.ones_like(s)], axis=1)
         line = fit_logistic(straight, y, w, slope_prior(common, 1), (True, False))
@@ -93,7 +93,7 @@ class SplineCalibration(ColumnCalibrator):
         x = slope * s + intercept
         beta, fit = _fit_spline(x, column, slope * knots + intercept, float(self.shrinkage))
         fit = fit._replace(converged=fit.converged and line.converged)
-        # The same coefficients on the knots of s: B-splines follow an affine map of their knots.
+        # The same coefficients on the knots of s: B-splines are equivariant to affine maps.
         curve = PPoly.from_spline(BSpline(_padded(knots), beta, DEGREE))
         return *cubic_pieces(curve), fit
 
@@ -132,7 +132,7 @@ def _fit_spline(
     # β_j = θ_0 + Σ_{i≤j} θ_i Δg_i, so the features are sums of the basis from i upwards.
     upwards = np.cumsum(basis[:, ::-1], axis=1)[:, ::-1]
     features = np.concatenate([upwards[:, :1], upwards[:, 1:] * steps], axis=1)
-    # With the start the curve is the straight line.
+    # At the start the curve is the straight line.
     start = np.concatenate([greville[:1], np.ones(m - 1)])
     stiff = np.arange(m) > 0
     fit = fit_logistic(features, column.hits, column.weights, (start, shrinkage * stiff), stiff)

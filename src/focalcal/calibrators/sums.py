@@ -1,7 +1,7 @@
 """Fits to data that do not fit in memory: from a sample, and sums over all samples.
 
 The `_fit` of a calibrator with `takes_sums` also accepts `SampledData`. Every search starts from
-the optimum of the sample, so that few passes over all samples are left to do.
+the optimum of the sample, so that few passes over all samples are needed.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from focalcal.errors import InputError
 from focalcal.ordered import Ordered, fine_edges
 
 POINTS_PER_PASS = 500
-_EVERY = 8  # of the fine histogram's edges one in so many is kept
+_EVERY = 8  # one in this many edges of the fine histogram is kept
 _ODDS = 2**21  # log-odds held at a time
 
 
 @dataclasses.dataclass(frozen=True)
 class SampledData(FitData):
-    """A sample of the data, and the way to sums over all of them.
+    """A sample of the data, with access to sums over all of them.
 
-    size: how many samples there are in all; total: `total(function, **settings)` is the sum of
+    size: the total number of samples; total: `total(function, **settings)` is the sum of
     `function(logits, labels, **settings)`, an array, over all of them, in one pass.
     """
 
@@ -43,7 +43,7 @@ class SampledData(FitData):
 
     @property
     def large(self) -> bool:
-        """Whether sums go through compiled loops."""
+        """Whether sums use compiled loops."""
         return kernels.fast(self.size * self.n_classes)
 
 
@@ -88,12 +88,12 @@ def sums_above(
 ) -> np.ndarray:
     """The sums of a function of the logits above a floor.
 
-    first: before them the NLL of the softmax, the number of samples and that of each class.
+    first: prepend the NLL of the softmax, the number of samples and that of each class.
     """
     sums = then(_above(logits, floor), labels, **settings)
     if not first:
         return sums
-    # Compiled loops make −∞ the lowest finite number.
+    # Compiled loops replace −∞ by the lowest finite number.
     own = moment_sums(logits, labels, None, 1.0, quick=quick_first and floor == 0)[[0, 4]]
     return np.concatenate([own, np.bincount(labels, minlength=logits.shape[1]), sums])
 
@@ -123,9 +123,9 @@ def sums_grid(
 ) -> tuple[Best, float]:
     """The best of gammas × temperatures by ECE, and the ECE without calibration.
 
-    Fixed bins are exact, in one pass for each POINTS_PER_PASS points. Equal-mass errors come from a
-    histogram of about 2,000 cells per point: the chosen point's error is within twice the largest
-    bound of the best one's.
+    Fixed bins are exact, with one pass per POINTS_PER_PASS points. Equal-mass errors come from a
+    histogram of about 2,000 cells per point: the error of the chosen point exceeds that of the best
+    by at most twice the largest bound.
     """
     pairs = list(product(gammas.tolist(), temperatures.tolist()))
     everything = [*pairs, (0.0, 1.0)]
@@ -146,7 +146,7 @@ def sums_grid(
 def histograms(
     logits: np.ndarray, labels: np.ndarray, pairs: np.ndarray, edges: np.ndarray
 ) -> np.ndarray:
-    """Counts, confidence sums and hits (M, 3, bins) of the top class at pairs (M, 2), flat."""
+    """Counts, confidence sums and hits (M, 3, bins) of the top class at pairs (M, 2), flattened."""
     correct = logits.argmax(axis=1) == labels
     points = [Point(t, (g,)) for g, t in pairs.tolist()]
     total = np.zeros((len(points), 3, len(edges) - 1))
@@ -163,5 +163,5 @@ def histograms(
 @cache
 def _cells() -> np.ndarray:
     edges = fine_edges()
-    # Exactly 0 and exactly 1 keep the cells of their own.
+    # Exactly 0 and exactly 1 keep their own cells.
     return np.unique(np.concatenate([edges[:2], edges[::_EVERY], edges[-2:]]))

@@ -52,11 +52,11 @@ class TemperatureScaling(Calibrator):
     """p = softmax(z / T).
 
     objective: "nll" (convex in 1/T, by safeguarded Newton), "ece" (equal-width bins) or
-    "adaptive_ece" (equal-mass bins); temperatures: the grid for an ECE, by default 0.1, …, 9.9, of
-    which the first of equals is taken; bins: number of bins of the ECE; task: as in `Calibrator`.
+    "adaptive_ece" (equal-mass bins); temperatures: the grid for an ECE, by default 0.1, …, 9.9, the
+    first of equals wins; bins: number of bins of the ECE; task: as in `Calibrator`.
 
-    Fitted: `temperature_`. With a warning it is infinite if the logits are worse than chance on the
-    calibration data, a ten-thousandth of their spread if every calibration sample is classified
+    Fitted: `temperature_`. With a warning, it is infinite if the logits are worse than chance on
+    the calibration data, a ten-thousandth of their spread if every calibration sample is classified
     correctly (a lower T is always better), and 1 if all logits of every sample are equal.
 
     >>> from focalcal.examples import resnet18
@@ -96,7 +96,7 @@ class TemperatureScaling(Calibrator):
         self._grid()
 
     def _grid(self) -> dict[str, np.ndarray]:
-        """The `gammas` and `temperatures` of a search, valid."""
+        """The `gammas` and `temperatures` of a search, validated."""
         gammas, temperatures = (
             default if given is None else given
             for given, default in zip((self.gammas, self.temperatures), self.grid)
@@ -155,7 +155,7 @@ class TemperatureScaling(Calibrator):
             if len(values) > 1 and value in (values.min(), values.max()):
                 notes.append(
                     f"the best of {name} is {value:g}, at the end of the searched range "
-                    f"{values.min():g}..{values.max():g}; widen it or take another objective"
+                    f"{values.min():g}..{values.max():g}; widen it or use another objective"
                 )
         measured |= {"objective": self.objective, "at_edge": bool(notes)}
         return solved(found.points, True, notes, **measured)
@@ -222,10 +222,10 @@ class EnsembleTemperatureScaling(Calibrator):
 
 
 def mixture_weights(log_p: np.ndarray, weights: np.ndarray) -> scipy.optimize.OptimizeResult:
-    """Weights of the mixture of columns of log_p (N, J) of highest mean log-likelihood.
+    """Weights that maximise the mean log-likelihood of a mixture of the columns of log_p (N, J).
 
-    Minimises −mean log(Pw) + Σw over w ≥ 0: its optimum has Σw = 1 by itself, so that no
-    constraint is needed; convex.
+    Minimises −mean log(Pw) + Σw over w ≥ 0, a convex problem whose optimum has Σw = 1 without a
+    constraint.
     """
     shift = log_p.max(axis=1)
     p = np.exp(log_p - shift[:, None])
@@ -250,6 +250,6 @@ def scaled(logits: Array, temperature: float) -> Array:
 
 
 def check_temperature(temperature: float) -> None:
-    """Refuse temperatures of a file that are not positive (infinity is)."""
+    """Reject a temperature from a file that is not positive; infinity is allowed."""
     if not temperature > 0:
         raise InputError(f"expected a positive temperature, got {temperature}")

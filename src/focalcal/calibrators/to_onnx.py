@@ -1,4 +1,4 @@
-"""Fitted calibrators as ONNX files, alone or attached to a network that is an ONNX file.
+"""Fitted calibrators as ONNX files, alone or attached to a network in an ONNX file.
 
 The calibrator's own array code runs once on `OnnxArray`s, which record it. The model is compared
 with NumPy before it is written.
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from onnx import ModelProto
 
 OPSET = 18
-"""Fixed: ONNX Runtime 1.14 (February 2023) and later read it."""
+"""Supported by ONNX Runtime 1.14 (February 2023) and later."""
 IR_VERSION = 8
 TOLERANCE = {"float64": 1e-6, "float32": 1e-5}
 """Largest difference in probability from NumPy float64, by the precision of the arithmetic."""
 PREFIX = "focalcal/"
-"""Of the tensors of an attached calibrator."""
+"""Prefix of the tensors of an attached calibrator."""
 DTYPES = ("float16", "float32", "float64")
 
 _EXAMPLES = 3  # rows of the traced batch; the check uses another number
@@ -34,7 +34,7 @@ _EXAMPLES = 3  # rows of the traced batch; the check uses another number
 def export(
     calibrator: Calibrator, path: Any, *, dtype: str = "float32", compute: str = "float64"
 ) -> None:
-    """Write a fitted calibrator as an ONNX file that was compared with NumPy."""
+    """Write a fitted calibrator as an ONNX file, verified against NumPy."""
     model = build(calibrator, dtype=dtype, compute=compute)
     verify(model, calibrator, dtype=dtype, compute=compute)
     with atomic_path(path) as temporary:
@@ -57,14 +57,14 @@ def build(
 
     if dtype not in DTYPES:
         raise InputError(
-            f"expected dtype in {DTYPES}, got {dtype!r}; use float32, for a network by casting its "
-            "logits in its last step: logits.float()"
+            f"expected dtype in {DTYPES}, got {dtype!r}; use float32, and in a network cast the "
+            "logits in the last step: logits.float()"
         )
     if compute not in TOLERANCE:
         raise InputError(f"expected compute 'float32' or 'float64', got {compute!r}")
     graph = Graph(compute)
     k = calibrator.n_classes_ if columns is None else columns
-    # Values of an example batch steer nothing: any finite logits give the same graph.
+    # The values of the example batch do not matter: any finite logits give the same graph.
     example = _example_logits(_EXAMPLES, max(k, 1)).astype(dtype)
     x = OnnxArray(example if k else example[:, 0], "logits", graph)
     with np.errstate(all="ignore"):  # unselected branches of where()
@@ -127,7 +127,7 @@ def attach_to_onnx(
         )
     names = _names(network)
     if any(name.startswith(PREFIX) for name in names):
-        raise InputError("expected a network without a calibrator, got one that has it attached")
+        raise InputError("expected a network without a calibrator, got one with one attached")
     dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type).name
     verify(build(calibrator, dtype=dtype), calibrator, dtype=dtype, compute="float64")
     part = build(calibrator, dtype=dtype, log=log, columns=columns, opset=opset)
@@ -161,7 +161,7 @@ def verify(model: ModelProto, calibrator: Calibrator, *, dtype: str, compute: st
     worst = np.inf
     if got.shape == expected.shape:
         rows = np.max(np.abs(got - expected), axis=1)
-        # In float32 a sample may fall on the other side of a jump; most samples may not.
+        # In float32 a few samples may fall on the other side of a jump, hence the median.
         worst = np.max(rows) if compute == "float64" else np.median(rows)
     tolerance = max(TOLERANCE[compute], float(np.finfo(dtype).eps))
     if not worst <= tolerance:
@@ -177,7 +177,7 @@ def _example_logits(n: int, k: int) -> np.ndarray:
 
 
 def _run(model: ModelProto, logits: np.ndarray) -> np.ndarray:
-    """With onnxruntime where installed, else with onnx's own slow evaluator."""
+    """Run with onnxruntime if installed, else with onnx's own slow evaluator."""
     try:
         import onnxruntime
     except ImportError:

@@ -27,7 +27,7 @@ class CalibratorModule(nn.Module):
 
     Fitted numbers are buffers: they move with `.to(device)` and appear in `state_dict()`. Gradients
     flow to the logits, except through the steps of `histogram`, `bbq` and `venn-abers`: in mode
-    "ovr" their probabilities need no gradient, in mode "top-label" only the proportions of the
+    "ovr" their probabilities have no gradient, in mode "top-label" only the proportions of the
     other classes have one. Half-precision logits are widened to float32. Casting the module to
     half precision leaves the buffers in float32, because rounding would merge bin edges.
 
@@ -98,7 +98,7 @@ class CalibratorModule(nn.Module):
 
 
 def _read_scalars(module: CalibratorModule, _: Any) -> None:
-    """A function of its own, because modules with a lambda cannot be pickled."""
+    """A named function, because modules with a lambda cannot be pickled."""
     for name, buffer in module._buffers.items():
         if buffer.ndim == 0:
             setattr(module._calibrator, name, float(buffer))
@@ -108,7 +108,7 @@ class CalibratedModule(nn.Module):
     """A network whose forward pass returns calibrated probabilities instead of logits.
 
     `model` returns logits (N, K), (N,) or (N, 1), images of logits (N, K, d1..dk), or an output
-    with `logits` as Hugging Face models do. It is not copied. It is put in eval mode, because a
+    with `logits`, as Hugging Face models do. It is not copied. It is put in eval mode, because a
     calibrator is fitted to logits without dropout; `train()` leaves that mode. Calibration adds
     buffers and no parameters.
 
@@ -151,8 +151,8 @@ class CalibratedModule(nn.Module):
     def to_onnx(self, path: str | Path, example: Any, **options: Any) -> None:
         """Write network and calibrator as one ONNX graph; `options` go to `torch.onnx.export`.
 
-        `example` is one input batch or a tuple of inputs, whose first axis is the batch and stays
-        free. The network is put in eval mode. For a network that is already an ONNX file use
+        `example` is one input batch or a tuple of inputs, whose first axis is the batch, of dynamic
+        size. The network is put in eval mode. For a network that is already an ONNX file use
         `focalcal.calibrators.attach_to_onnx`.
         """
         self.eval()
@@ -180,7 +180,7 @@ def logits_of(output: Any) -> Tensor:
 
 
 def _export_network(model: nn.Module, inputs: tuple[Any, ...], path: str, options: Any) -> None:
-    """With torch's current exporter if onnxscript is installed, else with the legacy one."""
+    """Export with torch's current exporter if onnxscript is installed, else with the legacy one."""
     if importlib.util.find_spec("onnxscript") is not None:
         settings = {"dynamic_shapes": tuple({0: torch.export.Dim.DYNAMIC} for _ in inputs)}
     else:

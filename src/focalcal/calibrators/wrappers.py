@@ -17,11 +17,11 @@ from focalcal.errors import InputError
 
 RESPONSES = ("auto", "decision_function", "predict_log_proba")
 CERTAIN = 1e-15
-"""A single wrong prediction of 1e-4000, as from naive Bayes, would determine the temperature."""
+"""Smaller probabilities are zero: one error at 1e-4000 (naive Bayes) would determine T."""
 
 
 class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
-    """A classifier whose `predict_proba` goes through one calibrator.
+    """A classifier whose `predict_proba` is calibrated by one calibrator.
 
     With cv="prefit" the estimator is already fitted, and `fit` takes calibration data, which must
     not be its training data. With cv=k, `fit` collects out-of-fold logits of all samples (k
@@ -91,7 +91,7 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
             raise InputError(
                 f"expected labels the estimator was fitted to, got {unknown[:3].tolist()}"
             )
-        from focalcal.calibrators import make  # which imports this module
+        from focalcal.calibrators import make  # it imports this module
 
         given = "temperature" if self.calibrator is None else self.calibrator
         calibrator = make(given) if isinstance(given, str) else clone(given)
@@ -139,7 +139,7 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         return logits
 
     def _logits(self, estimator: Any, X: Any) -> np.ndarray:
-        """Logits (N, K), or (N,) of the second class where the estimator has a binary margin."""
+        """Logits (N, K), or (N,) of the second class if the estimator gives a binary margin."""
         response = self.response
         if response == "auto":
             margin = hasattr(estimator, "decision_function")

@@ -1,4 +1,4 @@
-"""The command line: parses, calls, prints. One module per command; heavy imports inside them."""
+"""The command line: parses, calls, prints. One module per command, which defers heavy imports."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ BAD_INPUT = (
     NotADirectoryError,
     PermissionError,
 )
-"""Errors that other input or other options avoid: exit code 2. Any other expected error is 1."""
+"""Errors that different input or options would avoid: exit code 2. Other expected errors: 1."""
 
 
 class Group(typer.core.TyperGroup):
@@ -62,7 +62,7 @@ class App(typer.Typer):
     """A Typer whose commands share options, and print the `terminal.Result` that they return.
 
     All take `--quiet`, those that return a Result `--json`, and those with a parameter `inputs`
-    the options of its type. example: a command line that ends the help.
+    the options of its type. example: a command line at the end of the help.
     """
 
     def command(
@@ -153,7 +153,7 @@ for _name in COMMANDS:
 for _entry in importlib.metadata.entry_points(group="focalcal.commands"):
     try:
         _entry.load()(app)
-    except ImportError as _error:  # a broken guest must not take the other commands with it
+    except ImportError as _error:  # a broken plug-in must not disable the other commands
         sys.stderr.write(f"focalcal: warning: no command {_entry.name}: {_error}\n")
 
 
@@ -167,23 +167,25 @@ def main() -> None:
     except (KeyboardInterrupt, typer.Abort):
         code = 130
     except BrokenPipeError:
-        # The reader has gone (`focalcal ... | head`); Python must not flush into the closed pipe.
+        # The reader has exited (`focalcal ... | head`); Python must not flush into the closed pipe.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
-    except typer.BadParameter.__base__ as error:  # UsageError, wherever this typer keeps it
+    except (
+        typer.BadParameter.__base__
+    ) as error:  # UsageError, whose module depends on typer's version
         code = error.exit_code
         if type(error).__name__ == "NoArgsIsHelpError":
             error.show()
         else:
             path = error.ctx.command_path if error.ctx else "focalcal"
-            _complain(f"{error.format_message().rstrip('.')}; see {path} --help")
+            _print_error(f"{error.format_message().rstrip('.')}; see {path} --help")
     except (FocalcalError, OSError, MemoryError) as error:
-        _complain(str(error) or "out of memory")
+        _print_error(str(error) or "out of memory")
         code = 2 if isinstance(error, BAD_INPUT) else 1
     if code == 130:
         sys.stderr.write("interrupted\n")
     sys.exit(code if isinstance(code, int) else 0)
 
 
-def _complain(message: str) -> None:
+def _print_error(message: str) -> None:
     sys.stderr.write(f"focalcal: error: {' '.join(message.split())}\n")

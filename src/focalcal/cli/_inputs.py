@@ -1,4 +1,4 @@
-"""Options that describe the input files of a command, and reading the files as they say."""
+"""Options that describe the input files of a command, and reading files accordingly."""
 
 from __future__ import annotations
 
@@ -45,16 +45,16 @@ class Inputs:
 
     @property
     def keys(self) -> dict[str, Any]:
-        """The options that are given, as fields of `loading.Keys`."""
+        """The given options, as fields of `loading.Keys`."""
         keys = {name: getattr(self, name) for name in (*VALUES, "labels", "task")}
         keys["ids"] = self.id
         keys["classes"] = listed(self.classes) if self.classes else None
         return {name: value for name, value in keys.items() if value is not None}
 
     def load(self, file: str | Path, classes: Any = None, **more: Any) -> Loaded:
-        """Read one file and report which columns were used; more: other fields of `loading.Keys`.
+        """Read one file and report the columns used; more: other fields of `loading.Keys`.
 
-        classes: class names, if they are not given as an option.
+        classes: class names, unless they are given as an option.
         """
         from focalcal import loading
 
@@ -65,7 +65,7 @@ class Inputs:
         return found
 
     def predictions(self, where: Path, **options: Any) -> Predictions:
-        """The predictions of the file, or of all files of a pattern together, sorted by name."""
+        """The predictions of a file, or of all files of a pattern, joined in order of name."""
         from focalcal.predictions import concatenate
 
         parts: list[Predictions] = []
@@ -77,7 +77,7 @@ class Inputs:
     def calibrated(
         self, where: Path, fitted: Any, floor: float | None, **options: Any
     ) -> tuple[Predictions, Any]:
-        """Predictions of a single-label task, and their probabilities after `fitted`, if given."""
+        """Predictions of a single-label task, and their probabilities, after `fitted` if given."""
         given = self.predictions(where, classes=getattr(fitted, "class_names_", None), **options)
         if given.task == "multilabel":
             raise InputError(
@@ -97,7 +97,7 @@ class PartInputs(Inputs):
     scheduler: Annotated[Name, "Dask scheduler, such as tcp://host:8786."] = None
 
     def in_parts(self, where: Path) -> bool:
-        """Whether predictions are read in parts: an engine, or several parquet files were given."""
+        """Whether to read in parts: if an engine or several parquet files are given."""
         if self.scheduler is not None and self.engine is None:
             raise InputError(f"expected --engine dask with the scheduler {self.scheduler}")
         several = is_several(where) and files_of(where)[0].suffix == ".parquet"
@@ -137,7 +137,7 @@ def files_of(where: Path) -> list[Path]:
 
 
 def with_rows(files: Sequence[Path], read: Callable[[Path], T]) -> Iterator[tuple[Path, T]]:
-    """Each file and what `read` gives; of several files, those without rows are left out."""
+    """Each file and the result of `read`; among several files, those without rows are skipped."""
     empty: list[Path] = []
     for file in files:
         try:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from focalcal.predictions import Predictions
 
 HEADLINE = "nll"
-"""The metric of the first line: a proper score, which falls only if probabilities get better."""
+"""The metric of the first line: a proper score, which falls only if probabilities improve."""
 
 
 @app.command(example="focalcal compare before.npz after.npz")
@@ -31,15 +31,15 @@ def compare(
 ) -> terminal.Result:
     """Test which of two models is better, metric by metric.
 
-    Prints paired differences with intervals and p-values. Samples are matched by their ids if
-    both files have ids, otherwise by their order. If one file lacks the columns of an option, as
-    what `apply` wrote does, it is read by the usual names.
+    Prints paired differences with intervals and p-values. Samples are matched by id if both files
+    have ids, otherwise by order. If one file lacks the columns of an option, as files written by
+    `apply` do, it is read by the usual names.
     """
     from focalcal import metrics
 
     given, missing = _read(inputs, first)
     other, too = _read(inputs, second, classes=given.class_names)
-    if missing and too:  # a misspelt option, which must not choose other columns
+    if missing and too:  # the option is misspelt: do not read other columns instead
         raise missing
     a, b = _matched(given, other)
     with terminal.working("resampling"):
@@ -50,7 +50,7 @@ def compare(
     parts = [
         terminal.Text(verdict, "bold"),
         terminal.table(header, _rows(found), title),
-        f"–: cannot be told apart at {100 * level:g} %; each metric is tested by itself.",
+        f"–: cannot be told apart at {100 * level:g} %; each metric is tested on its own.",
     ]
     return terminal.Result({"verdict": verdict, **found.to_dict()}, parts)
 
@@ -58,7 +58,7 @@ def compare(
 def _read(
     inputs: _inputs.Inputs, file: Path, **options: Any
 ) -> tuple[Predictions, FileFormatError | None]:
-    """A file by the options; or by the usual names, and why the options do not fit it."""
+    """A file read with the options; or else by the usual names, with the error of the options."""
     usual = dataclasses.replace(inputs, **dict.fromkeys(_inputs.VALUES))
     try:
         return inputs.predictions(file, **options), None
@@ -70,7 +70,7 @@ def _read(
 
 
 def _matched(a: Predictions, b: Predictions) -> tuple[Predictions, Predictions]:
-    """The samples that both have, in one order: by id where both have ids."""
+    """The samples that both have, in the same order: matched by id if both have ids."""
     import numpy as np
 
     if a.ids is None or b.ids is None:
@@ -92,7 +92,7 @@ def _matched(a: Predictions, b: Predictions) -> tuple[Predictions, Predictions]:
 
 
 def _as_texts(ids: Any) -> Any:
-    """Ids as texts, which text files have where others have numbers."""
+    """Ids as text, since text files store numbers as text."""
     import numpy as np
 
     ids = np.asarray(ids)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from focalcal.metrics import Estimate
 
 SAVED = ("goal", "value", "threshold", "level", "n")
-"""What a calibrator file keeps of a threshold."""
+"""The fields of a threshold that a calibrator file keeps."""
 
 
 @app.command(example="focalcal decide calibrated.npz --target-accuracy 0.99")

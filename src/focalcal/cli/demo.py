@@ -1,4 +1,4 @@
-"""`focalcal demo`: the package at work on predictions that come with it."""
+"""`focalcal demo`: the package applied to the predictions included in it."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def _examined() -> dict[str, Any]:
 
 
 def _requirements(lines: list[str]) -> dict[str, Any]:
-    """The core's packages, and per extra its packages, each with the version found."""
+    """The required packages, and those of each extra, each with the installed version."""
     needed, extras = [], {}
     for line in lines:
         name = re.match(r"[\w.-]+", line)[0]
@@ -82,7 +82,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 def _threads(torch: Any) -> dict[str, Any]:
     """Cores this process may use, and how many threads the numerical libraries will start."""
-    import scipy.linalg  # noqa: F401  its BLAS must be loaded to be seen
+    import scipy.linalg  # noqa: F401  loads its BLAS, so that it is listed
     from threadpoolctl import threadpool_info
 
     record: dict[str, Any] = {

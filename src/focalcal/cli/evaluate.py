@@ -27,13 +27,13 @@ def evaluate(
     resamples: options.Resamples = None,
     seed: options.Seed = 0,
     by: options.By = None,
-    recalibrate: Annotated[str | None, "Split the losses by what this method removes."] = None,
+    recalibrate: Annotated[str | None, "Show how much of the losses this method removes."] = None,
     event: Annotated[bool, "One column: the confidence that the answer is right."] = False,
 ) -> terminal.Result:
     """Measure accuracy and calibration, with intervals.
 
     Several parquet files, or any file with an engine, are read in parts: the values are exact or
-    have bounds, but no intervals. With --event, labels say whether the answer was right (1 or 0).
+    have bounds, but no intervals. With --event, labels are 1 if the answer was right, otherwise 0.
     """
     in_parts = inputs.in_parts(file)
     if recalibrate and (by or in_parts):
@@ -79,7 +79,7 @@ def evaluate(
 
 
 def _in_parts(source: Any, engine: Any, bins: int, by: Any, title: str) -> terminal.Result:
-    """Measure in one pass: values, and error bounds of those that are not exact."""
+    """Measure in one pass: values, with error bounds for those that are not exact."""
     from focalcal import scale
     from focalcal.metrics.slicing import of_statistics
 
@@ -109,7 +109,7 @@ def _of_slices(result: SlicedEvaluation, title: str) -> terminal.Result:
     from focalcal.metrics import METRICS
     from focalcal.metrics.declare import p_cell
 
-    # As many as 80 columns hold, in the order of their declaration; JSON has them all.
+    # As many as fit into 80 columns, in order of declaration; JSON has them all.
     metrics = [m for m in METRICS.values() if m.show == "report"][:2]
     rows = []
     for s in sorted(result.slices, key=lambda s: (not s.enough, s.expected_ece - s.ece)):
@@ -137,7 +137,7 @@ def _split(predictions: Predictions, method: str) -> dict[str, Improvement]:
     with terminal.working("cross-fitting"):
         logits = predictions.as_logits()
         found = calibrators.improvement(logits, predictions.labels, calibrator)
-    # Logarithms of one column of probabilities are two columns.
+    # A single column of probabilities becomes two columns of logarithms.
     twice = predictions.one_column and predictions.logits is None
     return counted_once(found) if twice else found
 
@@ -197,7 +197,8 @@ def shown(values: dict[str, Any]) -> list[tuple[Metric, Any]]:
 def reliability_sketch(bins: Bins, width: int | None = None) -> str:
     """Accuracy per confidence bin as bars of text; `│` marks the mean confidence.
 
-    A bar that ends before its mark is an over-confident bin. width: of a bar; as the terminal has.
+    A bar that ends before its mark is an over-confident bin. width: of a bar; None fits the
+    terminal.
     """
     from focalcal.metrics.declare import decimal
 

@@ -39,7 +39,7 @@ def fit(
     params |= dict(_parse(item) for item in setting or [])
     if by is not None and (method != "temperature" or params or inputs.engine):
         raise InputError("expected --by with the temperature method, no settings and no engine")
-    # They are in the diagnostics, printed below; the frame of the commands undoes the filter.
+    # They are in the diagnostics, printed below; `quietly` restores the filters.
     warnings.simplefilter("ignore", FitWarning)
     if inputs.in_parts(file) and by is None:  # slices are read whole
         from focalcal import scale
@@ -99,7 +99,7 @@ def _fit_by(
     gain = f"held-out NLL changes by {decimal(-found.gain, '+z.5f')} ± {found.error:.5f}"
     helps, one = f"A temperature for each {by} helps", f"One calibrator for all values of {by}"
     parts = [
-        f"{helps}: {gain}." if temperatures else f"{one}: with several, {gain}, within noise.",
+        f"{helps}: {gain}." if temperatures else f"{one}: with several, {gain}, within the noise.",
         *(f"  {by}={name}: T = {t:.4g}" for name, t in temperatures.items()),
         f"  {'all others' if temperatures else 'all'}: T = {found.common.temperature_:.4g}",
         f"  saved to {output}",
@@ -114,11 +114,11 @@ def _parse(item: str) -> tuple[str, Any]:
     try:
         return name, json.loads(value)
     except ValueError:
-        return name, value  # a bare word is a text
+        return name, value  # a bare word is a string
 
 
 def describe(calibrator: Calibrator) -> list[Any]:
-    """A fitted calibrator in a few lines: its numbers, what it gained, what to know."""
+    """A fitted calibrator in a few lines: its parameters, the gain, warnings."""
     from focalcal.metrics.declare import decimal
 
     d = calibrator.diagnostics_

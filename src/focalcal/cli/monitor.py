@@ -1,4 +1,4 @@
-"""`focalcal monitor`: is the model still right, week after week?"""
+"""`focalcal monitor`: is the model still calibrated, week after week?"""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from focalcal.predictions import Predictions
 
 ALARM = 3
-"""Exit code while an alarm stands, so that cron can act on it."""
+"""Exit code while an alarm is active, so that cron can act on it."""
 SHOWN = 26
-"""Batches that the terminal shows; JSON and the page have all."""
+"""The most batches shown in the terminal; JSON and the page have all."""
 
 
 @app.command(
@@ -57,7 +57,7 @@ def monitor(
     fitted = None if calibrator is None else load(calibrator)
 
     def read(path: Path) -> Iterator[tuple[Predictions, Any]]:
-        """Rows with labels, and those whose labels are not known yet."""
+        """Rows with labels, then those whose labels are not known yet."""
         calibrated = partial(inputs.calibrated, path, fitted, floor)
         try:
             yield calibrated()
@@ -95,7 +95,7 @@ def monitor(
 
 
 def _resumed(state: Path, settings: dict[str, float]) -> Monitor:
-    """The monitor of a saved state, which keeps the settings that it was started with."""
+    """The monitor of a saved state, with the settings that it was started with."""
     from focalcal.metrics.monitoring import Monitor
 
     if not state.is_file():
@@ -111,7 +111,7 @@ def _resumed(state: Path, settings: dict[str, float]) -> Monitor:
 
 
 def _refuse_to_lose_batches(state: Path, running: Monitor) -> None:
-    """An earlier state in this file may hold no batch that the new one lacks."""
+    """Do not overwrite an earlier state that has a batch which the new one lacks."""
     from focalcal.metrics.monitoring import Monitor
 
     if not state.is_file():
@@ -121,13 +121,13 @@ def _refuse_to_lose_batches(state: Path, running: Monitor) -> None:
     lost = [r.name for r in old if r.name not in known]
     if lost:
         raise InputError(
-            f"expected all batches of {state} among the files, got no {lost[0]}; to go on from "
+            f"expected all batches of {state} among the files, got no {lost[0]}; to continue from "
             "that state give it in place of the reference, or save to another file"
         )
 
 
 def _update(running: Monitor, paths: list[Path], by: str | None, read: Callable) -> None:
-    """Add the batches that are not known by their names."""
+    """Add the batches whose names are not known yet."""
     known = {r.name: r for r in running.results}
     for name, batch in _batches(running, paths, by, read):
         if name not in known:
@@ -137,7 +137,7 @@ def _update(running: Monitor, paths: list[Path], by: str | None, read: Callable)
         mean = batch.seen.confidence_sums.sum() / n
         if n != old.n or not math.isclose(mean, old.expected_accuracy.value, abs_tol=1e-6):
             raise InputError(
-                f"expected batches of different names, got two of the name {name}: {old.n} samples "
+                f"expected batches with different names, got two named {name}: {old.n} samples "
                 f"of mean confidence {old.expected_accuracy.value:.6g}, and {n:g} of {mean:.6g}; "
                 "rename one, or start from the reference if one was extended"
             )
@@ -196,7 +196,7 @@ def _table(running: Monitor) -> Table:
     for r in running.results[-SHOWN:]:
         e = r.expected_accuracy
         accuracy = "–" if r.accuracy is None else f"{100 * r.accuracy.value:.1f}"
-        half = max(e.high - e.value, e.value - e.low)  # one end may be cut at 0 or 1
+        half = max(e.high - e.value, e.value - e.low)  # one end may be clipped to 0 or 1
         expected = f"{100 * e.value:.1f} ± {100 * half:.1f}"
         p_values = [r.p_values[test] for test in TESTS]
         tests = ["! " * (p <= running.threshold) + p_cell(p) for p in p_values]

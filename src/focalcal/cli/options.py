@@ -12,7 +12,7 @@ from typing import Annotated, Any, get_args
 import typer
 
 METAVARS = {bool: "", int: "N", float: "X", Path: "FILE"}
-"""What the help shows for the value of an option; "NAME" for all other types."""
+"""Placeholders in the help for option values by type; "NAME" for all other types."""
 Json = Annotated[bool, "Print JSON instead of text."]
 Quiet = Annotated[bool, "Print errors (and JSON) only.", "--quiet", "-q"]
 File = Annotated[Path, "Predictions: a file or a quoted pattern."]
@@ -28,7 +28,7 @@ Level = Annotated[float, "Coverage of the intervals."]
 
 
 def declared(parameter: inspect.Parameter, panel: str | None = None) -> inspect.Parameter:
-    """The parameter as Typer reads it; one with a declaration of Typer's own keeps it."""
+    """The parameter as Typer expects it; one already declared for Typer is unchanged."""
     kind, help, *names = get_args(parameter.annotation) or (None, None)
     info: Any = help
     if isinstance(help, str):

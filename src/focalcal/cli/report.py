@@ -1,4 +1,4 @@
-"""`focalcal report`: one page that shows how trustworthy the confidences are, and what helps."""
+"""`focalcal report`: one page that shows how reliable the confidences are, and what helps."""
 
 from __future__ import annotations
 
@@ -65,26 +65,26 @@ def report(
 def _missing(val: Path | None, test: Path | None) -> str:
     if test:
         return (
-            "expected --val FILE, predictions with labels for other samples than those of --test: "
-            "calibrators are fitted on them; to measure one file alone use focalcal evaluate"
+            "expected --val FILE, labelled predictions for samples other than those of --test: "
+            "calibrators are fitted on them; to measure a single file use focalcal evaluate"
         )
     if val:
-        return "expected --test FILE, on which what was fitted on --val is measured"
+        return "expected --test FILE, on which the calibrators fitted on --val are measured"
     return "expected --val FILE and --test FILE, or models as NAME=FOLDER, got neither"
 
 
 def write_report(
     models: list[Model], settings: Settings, output: Path, format: str | None = None
 ) -> terminal.Result:
-    """Compute and write a report; its verdict and its path."""
+    """Compute and write a report; returns its verdict and path."""
     from focalcal import report as reports
 
     with terminal.progress("report") as progress:
         data = reports.report(models, settings, progress=progress)
     path = reports.write(data, output, format)
     warnings = [text for m in data.models for text in m.warnings]
-    told = [{"name": m.name, "chosen": m.chosen, "verdict": m.verdict} for m in data.models]
-    record = {"path": str(path), "verdict": data.verdict, "warnings": warnings, "models": told}
+    chosen = [{"name": m.name, "chosen": m.chosen, "verdict": m.verdict} for m in data.models]
+    record = {"path": str(path), "verdict": data.verdict, "warnings": warnings, "models": chosen}
     size = path.stat().st_size / 1e3
     size_text = f"{size / 1e3:.1f} MB" if size >= 1e3 else f"{size:.0f} kB"
     written = f"{path} ({size_text}, computed in {data.seconds:.1f} s)"

@@ -1,4 +1,4 @@
-"""What the commands print: text and tables for people, JSON for programs, progress on stderr."""
+"""Output of the commands: text and tables for people, JSON for programs, progress on stderr."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LOG_EVERY = 10.0
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """What a command found: a record for programs, texts and tables for people, an exit code."""
+    """The result of a command: a record for programs, text and tables for people, an exit code."""
 
     record: Any
     parts: Iterable[Any]
@@ -60,7 +60,7 @@ def note(text: str) -> None:
 
 
 class Output(Console):
-    """A console that leaves a reader who has gone to `main`; rich would exit with code 1."""
+    """A console that leaves a broken pipe to `main`; rich would exit with code 1."""
 
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError
@@ -72,7 +72,7 @@ def out() -> Console:
 
 
 def show(*parts: Any, style: str | None = None) -> None:
-    """Print texts and tables, one below the other; a Text without wrapping stays on one line."""
+    """Print texts and tables one below the other; a Text with `no_wrap` stays on one line."""
     for part in parts:
         out().print(part, style=style, soft_wrap=isinstance(part, Text) and part.no_wrap)
 
@@ -86,7 +86,7 @@ def print_json(record: Any) -> None:
 
 
 def result(json: bool, record: Any, *parts: Any) -> None:
-    """What a command found: the record as JSON if asked for, otherwise texts and tables."""
+    """Print the result of a command: the record as JSON if `json`, otherwise texts and tables."""
     if json:
         print_json(record)
     else:
@@ -96,7 +96,7 @@ def result(json: bool, record: Any, *parts: Any) -> None:
 def table(
     header: Sequence[str], rows: Iterable[Sequence[str]], title: str | None = None, *, text: int = 1
 ) -> Table:
-    """A table whose first columns, `text` in number, hold text and the others numbers."""
+    """A table whose first `text` columns hold text and whose other columns hold numbers."""
     made = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     made.title, made.title_justify = title, "left"
     for i, name in enumerate(header):
@@ -113,9 +113,9 @@ def count(n: int, one: str, several: str = "") -> str:
 
 @contextlib.contextmanager
 def progress(what: str) -> Iterator[Callable[..., None]]:
-    """Yield a function of the fraction done and, optionally, of what is being done.
+    """Yield a function of the fraction done and, optionally, of the current step.
 
-    It draws a bar on a terminal and writes a line now and then to a log.
+    It draws a bar on a terminal and writes an occasional line to a log.
     """
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -153,9 +153,9 @@ def _duration(seconds: float) -> str:
 
 @contextlib.contextmanager
 def working(what: str) -> Iterator[None]:
-    """Say what runs while its length is unknown: a spinner, or a line in a log if it takes long."""
+    """Show what runs for an unknown time: a spinner, or a line in a log if it takes long."""
     console = Console(stderr=True)
-    if _QUIET.get():  # asked here: the timer's thread does not see this context
+    if _QUIET.get():  # read here, because the timer's thread has another context
         yield
     elif console.is_terminal:
         with console.status(what):

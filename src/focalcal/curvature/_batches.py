@@ -22,8 +22,7 @@ def resolve_loss(loss: LossLike) -> Callable[[Tensor, Tensor], Tensor]:
     if isinstance(loss, str):
         if loss.strip().lower().endswith(CURVATURE):
             raise InputError(
-                f"expected a loss to differentiate, got {loss!r}, which holds a trace itself; "
-                f"leave out {CURVATURE}"
+                f"expected a loss without a curvature term, got {loss!r}; leave out {CURVATURE}"
             )
         if "none" not in make_loss(loss).reductions:
             raise InputError(f"expected a loss with a value per sample, got {loss!r}; use ce")
@@ -39,11 +38,11 @@ def resolve_loss(loss: LossLike) -> Callable[[Tensor, Tensor], Tensor]:
 
 
 def per_sample(values: Tensor, target: Tensor) -> Tensor:
-    """The loss of each sample (N,), with dense targets the sum over its positions."""
+    """The loss of each sample (N,); for dense targets, the sum over its positions."""
     if values.ndim == 0 or len(values) != len(target):
         raise InputError(
-            f"expected a loss with one value per sample ({len(target)},), which norms and batches "
-            f"that carry weights need, got {tuple(values.shape)}; build it with reduction='none'"
+            f"expected a loss with one value per sample ({len(target)},), which norms and weighted "
+            f"batches need, got {tuple(values.shape)}; build it with reduction='none'"
         )
     return values.reshape(len(target), -1).sum(1)
 

@@ -1,4 +1,4 @@
-"""What the algorithms need of a matrix: its size, its products in float64 and random vectors."""
+"""What the algorithms need from a matrix: its size, float64 products and random vectors."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Matrix:
         return (2 * rows - 1).T.to(self.device, torch.float64)
 
     def normals(self, count: int) -> Tensor:
-        """`count` columns of normal numbers, (n, count)."""
+        """`count` columns of standard normal numbers, (n, count)."""
         g = self.generator
         rows = torch.randn(count, self.n, generator=g, device=g.device, dtype=torch.float64)
         return rows.T.to(self.device)

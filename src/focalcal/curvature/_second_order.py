@@ -1,13 +1,13 @@
-"""Operations whose *second* derivative is cheap, or right, where torch's is not.
+"""Operations whose *second* derivative is cheap or correct where torch's is not.
 
 torch differentiates a convolution's backward with convolutions whose kernels are as large as the
 images, and batch normalisation's with a dozen element-wise kernels; together they make a Hessian
 product cost about six gradients. Here the second derivative of a convolution consists of ordinary
 convolutions, and batch normalisation is the affine map that it is in eval mode. torch's fused
 attention has no second derivative, and that of its weight normalisation is wrong (torch 2.13 treats
-the norms as constants): both are taken from plain operations.
+the norms as constants): both are replaced by plain operations.
 `cheap_second_order()` replaces the functions while a graph is recorded; no module is changed.
-A third derivative through a convolution is refused.
+A third derivative through a convolution raises an error.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _DIMENSIONS: dict[Callable, int] = {torch.conv1d: 1, torch.conv2d: 2, torch.conv
 
 @contextlib.contextmanager
 def cheap_second_order() -> Iterator[None]:
-    """Inside, the operations above record a graph that is right and fast to differentiate twice."""
+    """Inside, these operations record graphs whose second derivatives are correct and fast."""
     with sdpa_kernel(SDPBackend.MATH), _Replaced():
         yield
 
@@ -91,7 +91,7 @@ def _conv(x: Tensor, w: Tensor, geometry: tuple) -> Tensor:
 def _conv_backward(
     dy: Tensor, x: Tensor, w: Tensor, geometry: tuple, mask: tuple[bool, bool]
 ) -> tuple[Tensor | None, Tensor | None]:
-    """(dx, dw), those that `mask` asks for; dx uses only the shape of x, dw only that of w."""
+    """(dx, dw) as selected by `mask`; dx uses only the shape of x, dw only that of w."""
     return torch.ops.aten.convolution_backward(dy, x, w, None, *geometry, [*mask, False])[:2]
 
 

@@ -19,7 +19,7 @@ from focalcal.errors import InputError
 Which = Literal["largest", "smallest", "magnitude"]
 
 BREAKDOWN = 1e-12
-"""A new direction this short, relative to the matrix, is rounding: the space is exhausted."""
+"""A new direction this short, relative to the matrix, is rounding error: the space is exhausted."""
 
 MIN_PRODUCTS, STEADY = 20, 5
 """Products before stopping, and consecutive steps at which the residuals must be small. In a huge
@@ -100,7 +100,7 @@ def top_eigenvalues(
         order = ranks[which].argsort()[:k]
         values, coordinates = values[order], coordinates[:, order]
         new, coupling = _orthonormal(image, basis, BREAKDOWN * scale)
-        # A(Qs) − λQs = (new · coupling) s_last: exact, as the basis is orthonormal to rounding.
+        # A(Qs) − λQs = (new · coupling) s_last, since the basis is orthonormal up to rounding.
         residuals = (coupling @ coordinates[-added:]).norm(dim=0)
         if progress is not None:
             progress(products / most)
@@ -133,7 +133,7 @@ def block_eigenvalues(
 
 
 class DiagonalBlock:
-    """The block A[s, s] of an operator, itself an operator; a product costs one of the whole."""
+    """The block A[s, s] of an operator, itself an operator; a product costs one with all of A."""
 
     dtype = torch.float64
 
@@ -265,7 +265,7 @@ def _tridiagonalise(a: Matrix, start: Tensor, matrix: Tensor) -> Iterator[int]:
         if j + 1 == steps:
             break
         scale = torch.maximum(scale, image.norm(dim=0))
-        for _ in range(2):  # full reorthogonalisation: without it copies of eigenvalues appear
+        for _ in range(2):  # full reorthogonalisation: without it, eigenvalues are duplicated
             overlap = torch.einsum("jnk,nk->jk", basis[: j + 1], image)
             image = image - torch.einsum("jnk,jk->nk", basis[: j + 1], overlap)
         beta = image.norm(dim=0)

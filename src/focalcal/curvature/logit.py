@@ -41,12 +41,12 @@ def focal_logit_hessian(logits: Tensor, target: Tensor, gamma: float) -> Tensor:
     # 1 − p as the sum of the others: exact when p is within rounding of 1.
     rest = q.masked_fill(y, 0.0).sum(1)
     safe = torch.where(rest > 0, rest, 1.0)
-    log_p = log_q[y].clamp_max(-1e-300)  # not 0, where r is 0/0 with limit 1
+    log_p = log_q[y].clamp_max(-1e-300)  # at 0, r would be 0/0 (its limit is 1)
     p = log_p.exp()
     r = p * log_p / torch.expm1(log_p)
     # Both matrices vanish with 1 − p; it is divided out first so that nothing overflows at p → 1.
     u = torch.where(y, -1.0, q / safe[:, None])
-    # diag q − qqᵀ has rows that sum to 0: q(1 − q) as the sum of the others is exact likewise.
+    # Rows of diag q − qqᵀ sum to 0: q(1 − q) as the sum of the others is likewise exact.
     diagonal = torch.eye(logits.shape[1], dtype=torch.bool, device=q.device)
     products = (q[:, :, None] * q[:, None, :]).masked_fill(diagonal, 0.0)
     softmax_hessian = (torch.diag_embed(products.sum(2)) - products) / safe[:, None, None]

@@ -1,4 +1,4 @@
-"""Norms that go with curvature: of gradients per sample, of input gradients, of weights."""
+"""Norms related to curvature: of per-sample gradients, input gradients and weights."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def last_layer_gradient_norms(model: nn.Module, loss: LossLike, batches: Iterabl
     layer, norms = None, []
     with contextlib.ExitStack() as stack:
         for inputs, target, _ in read_batches(batches, _device(model)):
-            if layer is None:  # first, so that no graph of the layers before it is recorded
+            if layer is None:  # found first, so that earlier layers record no graph
                 layer = _last_called(model, linear, inputs)
                 if layer is None:
                     raise none
@@ -106,7 +106,7 @@ def _last_called(model: nn.Module, layers: Sequence[nn.Linear], inputs: Tensor) 
 
 
 def _positions(parts: Sequence[Tensor], n: int) -> Tensor:
-    """Tensors whose rows belong to n samples as one, (n, positions, width) in float64."""
+    """Tensors whose rows belong to n samples, joined as (n, positions, width) in float64."""
     return torch.cat([x.detach().double().reshape(n, -1, x.shape[-1]) for x in parts], 1)
 
 
@@ -162,7 +162,7 @@ def input_gradient_norms(model: nn.Module, loss: LossLike, batches: Iterable) ->
             if not inputs.is_floating_point():
                 raise InputError(f"expected floating point inputs, got {inputs.dtype}")
             x = inputs.detach().requires_grad_()
-            # In eval mode samples do not mix, so the sum's gradient holds one row per sample.
+            # In eval mode samples are independent, so the sum's gradient has one row per sample.
             value = per_sample(loss(model(x), target), target).sum()
             (gradient,) = torch.autograd.grad(value, x)
             norms.append(gradient.double().flatten(1).norm(dim=1))

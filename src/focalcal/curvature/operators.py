@@ -123,7 +123,7 @@ class BatchOperator(ABC):
     def _products(
         self, inputs: Tensor, target: Tensor, weight: Tensor | None, probes: list[list[Tensor]]
     ) -> Iterable[Sequence[Tensor | None]]:
-        """For each probe its product with the batch's *summed* matrix, by parameter; none if 0."""
+        """Each probe's product with the batch's *summed* matrix, per parameter; empty if 0."""
 
     def _add(self, total: Tensor, parts: Sequence[Tensor | None]) -> None:
         for s, part in zip(self.blocks.values(), parts):
@@ -144,7 +144,7 @@ class BatchOperator(ABC):
         return total, scale**0.5
 
     def _check_repeatable(self) -> None:
-        """Two passes must give the same gradient, or each product is of another matrix."""
+        """Two passes must give the same gradient, or each product uses a different matrix."""
         first, scale = self._gradient_sums()
         second, _ = self._gradient_sums()
         if not bool(torch.isfinite(first).all()):
@@ -166,9 +166,10 @@ class HessianOperator(BatchOperator):
         loss: a name ("ce", "fl-3") or a callable (logits, target) giving one value per sample,
             or a scalar that is the mean of its batch.
         batches: a re-readable iterable of (inputs, target) or (inputs, target, weight).
-        parameters: names or tensors to differentiate by; all that require a gradient if None.
+        parameters: names or tensors to differentiate with respect to; all that require a gradient
+            if None.
         reduce: sums a tensor over processes (`sum_over_processes`) when each holds its own data.
-        check: compute the gradient twice first, and refuse random data and active dropout.
+        check: compute the gradient twice first, to detect random data and active dropout.
 
     >>> model = torch.nn.Linear(2, 1, bias=False)
     >>> x, y = torch.eye(2), torch.zeros(2, 1)
@@ -203,7 +204,7 @@ class GGNOperator(BatchOperator):
     def _curve(
         self, outputs: Tensor, target: Tensor, weight: Tensor | None, tangents: list[Tensor]
     ) -> list[Tensor]:
-        """The outputs' Hessian of the summed loss, applied to each tangent; none if it is 0."""
+        """The summed loss's Hessian in the outputs, applied to each tangent; empty if it is 0."""
         z = outputs.detach().requires_grad_()
         value = weighted_loss(self.loss, z, target, weight)
         return [curved for [curved] in hessian_products(value, [z], [[t] for t in tangents])]

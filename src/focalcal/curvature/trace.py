@@ -148,13 +148,13 @@ def _estimate(
     columns: int = 0,
     progress: Callable[[float], None] | None = None,
 ) -> list[TraceEstimate]:
-    """The trace of every block; with `columns` that of Hutch++, whose sketch Q has so many.
+    """The trace of every block; `columns` > 0 uses Hutch++ with a sketch Q of that many columns.
 
     A sample is d = v∘PAPv of a sign vector v, an unbiased estimate of the diagonal of PAP, where
     P = I − QQᵀ. Var(vᵀAv) = 2·Σ_{i≠j} a_ij² = 2·Σ_i Var(d_i); for a block it is at most that. The
     sum of the sample variances of d_i is far more stable than the sample variance of vᵀAv, whose
-    distribution is skewed by large eigenvalues: a rule that stops on the latter stops on runs that
-    happen to be low.
+    distribution is skewed by large eigenvalues: a stopping rule on the latter would favour runs
+    where it happens to be low.
     """
     if not rtol > 0:
         raise InputError(f"expected rtol > 0, got {rtol}")

@@ -1,8 +1,8 @@
-"""Files as tables: named columns in, named columns out; no pickle, nothing half-written.
+"""Files as tables of named columns, read without pickle and written atomically.
 
 A table is a dict of columns with one entry per sample: arrays (N,) or (N, M) of numbers, arrays of
-texts (dtype object), or pyarrow columns, which keep the types that only Arrow has until their
-values are read (`columns.numbers`, `columns.plain`).
+strings (dtype object), or pyarrow columns, which keep types that only Arrow has until their values
+are read (`columns.numbers`, `columns.plain`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from focalcal.formats.text import Table, read_delimited, read_jsonl, write_delim
 
 
 class Format(NamedTuple):
-    """How one kind of file is read and, where that makes sense, written."""
+    """How one kind of file is read and, if supported, written."""
 
     read: Callable[[Path], tuple[Table, dict[str, Any]]]
     write: Callable[[Path, Table, dict[str, Any]], None] | None = None
@@ -46,9 +46,9 @@ FORMATS = {
     ".pt": Format(read_pt),
     ".pth": Format(read_pt),
 }
-"""By the ending of a file's name."""
+"""Formats by file suffix."""
 SUFFIXES = tuple(name for name, form in FORMATS.items() if form.write)
-"""Endings of the files that can be written."""
+"""Suffixes of the formats that can be written."""
 TEXT = tuple(name for name, form in FORMATS.items() if form in (_DELIMITED, _LINES))
 """Formats without types and metadata."""
 
@@ -56,7 +56,7 @@ TEXT = tuple(name for name, form in FORMATS.items() if form in (_DELIMITED, _LIN
 def read_table(path: str | Path, layout: str | None = None) -> tuple[Table, dict[str, Any]]:
     """All columns of a file (or of a Hugging Face dataset's folder) and its metadata.
 
-    `layout` names what the ending does not tell: lm-eval, lm-eval-norm or inspect.
+    `layout` names a format that the suffix does not determine: lm-eval, lm-eval-norm or inspect.
     """
     path = Path(path)
     if layout is not None:
@@ -86,21 +86,21 @@ def read_table(path: str | Path, layout: str | None = None) -> tuple[Table, dict
 
 
 def write_table(path: str | Path, table: Table, metadata: dict[str, Any]) -> None:
-    """Write columns and JSON metadata in the format that the ending of `path` names."""
+    """Write columns and JSON metadata in the format of the suffix of `path`."""
     path = Path(path)
     writer = FORMATS[ending(path)].write
     if writer is None:
         raise FileFormatError(
             f"{path.name!r} can be read but not written; end the name in {', '.join(SUFFIXES)}"
         )
-    if writer is not write_parquet:  # which alone keeps the types of Arrow
+    if writer is not write_parquet:  # only parquet keeps Arrow types
         table = {name: plain(column) for name, column in table.items()}
     with atomic_path(path) as temporary:
         writer(temporary, table, metadata)
 
 
 def ending(path: Path) -> str:
-    """The ending that decides the format, such as '.csv.gz'."""
+    """The suffix that determines the format, such as '.csv.gz'."""
     name = path.name.lower()
     found = [known for known in FORMATS if name.endswith(known)]
     if not found:

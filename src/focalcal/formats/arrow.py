@@ -1,4 +1,4 @@
-"""Arrow columns: `.parquet`, `.arrow`, and the folders that Hugging Face's datasets write."""
+"""Arrow columns: `.parquet`, `.arrow`, and folders written by Hugging Face datasets."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from focalcal.formats.text import METADATA, Table, objects, parse_metadata, pars
 
 
 def pyarrow_module() -> Any:
-    """pyarrow with its parquet part; MissingExtraError where it is not installed."""
+    """pyarrow with its parquet module; MissingExtraError if it is not installed."""
     with needing("pyarrow", "parquet", "reading and writing parquet"):
         import pyarrow
         import pyarrow.compute
@@ -28,25 +28,25 @@ def read_parquet(path: Path) -> tuple[Table, dict[str, Any]]:
 
 
 def read_arrow(path: Path) -> tuple[Table, dict[str, Any]]:
-    """An Arrow IPC file (also called feather), or the stream that datasets write."""
+    """An Arrow IPC file (also called feather), or a stream as written by datasets."""
     return columns_of(lambda: _open_ipc(path), path, "arrow")
 
 
 def columns_of(read: Any, path: Path, kind: str) -> tuple[Table, dict[str, Any]]:
-    """The columns and the metadata of the Arrow table that `read()` gives."""
+    """The columns and the metadata of the Arrow table that `read()` returns."""
     try:
         arrow = read()
         stored = arrow.schema.metadata or {}
         text = stored.get(METADATA.encode(), b"{}").decode()
         names = arrow.column_names
-    # Damaged names and metadata are no UTF-8.
+    # Damaged names and metadata may not be UTF-8.
     except (pyarrow_module().ArrowException, OSError, UnicodeDecodeError) as error:
         raise FileFormatError(
             f"{path} is not a readable {kind} file ({error}); it may be truncated, write it again"
         ) from error
     distinct(names, str(path))
     metadata = parse_metadata(text, path)
-    # Other libraries than pandas number unordered categories as they occur.
+    # Libraries other than pandas number unordered categories in order of occurrence.
     kinds = {field.name: field.type for field in arrow.schema if _is(field.type, "dictionary")}
     ordered = [name for name, kind in kinds.items() if b"pandas" in stored or kind.ordered]
     categories = {name: _categories(arrow[name]) for name in ordered}
@@ -63,7 +63,7 @@ def _open_ipc(path: Path) -> Any:
 
 
 def is_dataset_folder(path: Path) -> bool:
-    """Whether this is what `Dataset.save_to_disk` or `DatasetDict.save_to_disk` wrote."""
+    """Whether it was written by `Dataset.save_to_disk` or `DatasetDict.save_to_disk`."""
     return (path / "dataset_info.json").is_file() or (path / "dataset_dict.json").is_file()
 
 
@@ -103,7 +103,7 @@ def _object(path: Path) -> dict[str, Any]:
 
 
 def is_column(x: Any) -> bool:
-    """Whether this is an Arrow column; says no without importing pyarrow."""
+    """Whether this is an Arrow column, without importing pyarrow."""
     return type(x).__module__.split(".")[0] == "pyarrow"
 
 
@@ -114,7 +114,7 @@ def _categories(column: Any) -> list[str]:
 
 
 def column_to_plain(column: Any) -> np.ndarray:
-    """Any Arrow column as NumPy: times, numbers where all are, otherwise Python's objects."""
+    """Any Arrow column as NumPy: times, numbers if none is null, otherwise Python objects."""
     if _is(column.type, "temporal") or (not column.null_count and _is_number(column.type)):
         return np.asarray(column)
     return objects(column.to_pylist())
@@ -130,7 +130,7 @@ def column_to_numpy(column: Any, where: str) -> np.ndarray:
         raise FileFormatError(f"{where} has a null at row {_first_null(column)}; fill or drop it")
     if not is_list(column.type):
         return _numbers(column, where)
-    fixed = _is(column.type, "fixed_size_list")  # all of one length
+    fixed = _is(column.type, "fixed_size_list")  # one length is enough to check
     lengths = pyarrow.compute.list_value_length(column[:1] if fixed else column).to_numpy()
     other = np.flatnonzero(lengths != lengths[:1])
     if len(other):
@@ -139,7 +139,7 @@ def column_to_numpy(column: Any, where: str) -> np.ndarray:
             f"got {lengths[other[0]]} at row {other[0]}"
         )
     width = int(lengths[0]) if len(lengths) else 0
-    values = column.flatten()  # a view: the lists have no nulls
+    values = column.flatten()  # a view, since no list is null
     if values.null_count:
         row, entry = divmod(_first_null(values), width)
         raise FileFormatError(f"{where} has a null at row {row}, entry {entry}")
@@ -160,7 +160,7 @@ def _first_null(column: Any) -> int:
 
 
 def is_text(kind: Any) -> bool:
-    """Whether a pyarrow type holds texts, plain or as categories."""
+    """Whether a pyarrow type holds strings, plain or as categories."""
     kind = kind.value_type if _is(kind, "dictionary") else kind
     return _is(kind, "string", "large_string", "string_view")
 

@@ -32,7 +32,7 @@ def read_npz(path: Path) -> tuple[Table, dict[str, Any]]:
                     table[name] = _texts(array)
     except FileFormatError:
         raise
-    # A damaged archive surfaces as almost any of these from deep inside zipfile.
+    # A damaged archive may raise any of these deep inside zipfile.
     except (zipfile.BadZipFile, zlib.error, OSError, EOFError, ValueError, RuntimeError) as error:
         raise FileFormatError(
             f"{path} is not a readable npz file ({error}); it may be truncated, write it again"
@@ -73,7 +73,7 @@ def _read_array(stream: IO[bytes], size: int, where: str) -> np.ndarray:
     if dtype.hasobject:
         raise FileFormatError(
             f"{where} holds Python objects (a pickle), which are never loaded; "
-            "save numbers or fixed-width texts, as in numpy.array(labels, dtype=str)"
+            "save numbers or fixed-width strings, as in numpy.array(labels, dtype=str)"
         )
     needed = math.prod(shape) * dtype.itemsize
     left = size - stream.tell()
@@ -89,7 +89,7 @@ def _read_array(stream: IO[bytes], size: int, where: str) -> np.ndarray:
 
 
 def _texts(array: np.ndarray) -> np.ndarray:
-    """Fixed-width texts as Python's; numbers as they are."""
+    """Fixed-width strings as Python strings; numbers unchanged."""
     if array.dtype.kind == "S":
         array = np.char.decode(array, "utf-8")
     return array.astype(object) if array.dtype.kind == "U" else array
@@ -102,14 +102,14 @@ def write_npz(path: Path, table: Table, metadata: dict[str, Any]) -> None:
 
 
 def _without_objects(values: np.ndarray) -> np.ndarray:
-    """An npz has no objects: texts get a fixed width, everything else becomes its text."""
+    """Objects as fixed-width strings, since an npz cannot hold objects."""
     if values.dtype != object:
         return values
     return np.array(["" if v is None else str(v) for v in values.ravel()]).reshape(values.shape)
 
 
 def read_pt(path: Path) -> tuple[Table, dict[str, Any]]:
-    """A dict of tensors, arrays and lists that `torch.save` wrote, or one tensor."""
+    """A dict of tensors and lists written by `torch.save`, or one tensor."""
     with needing("torch", "torch", "reading .pt files"):
         import torch
     import pickle
@@ -118,8 +118,8 @@ def read_pt(path: Path) -> tuple[Table, dict[str, Any]]:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, OSError, EOFError, ValueError) as error:
         raise FileFormatError(
-            f"{path} is not a file of tensors, numbers and texts alone, or is damaged; "
-            "nothing else is loaded, NumPy arrays included; save a dict such as "
+            f"{path} holds more than tensors, numbers and strings, or is damaged; nothing else is "
+            "loaded, not even NumPy arrays; save a dict such as "
             "{'logits': logits, 'labels': labels} with torch.save"
         ) from error
     if is_torch(content):

@@ -1,4 +1,4 @@
-"""What the classes are called, and which of them a label means."""
+"""The names of the classes, and which class a label means."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from focalcal.errors import FileFormatError, InputWarning
 from focalcal.formats.roles import Keys, Roles, listed
 
 MISSING = {"", "nan", "na", "n/a", "#n/a", "<na>", "null"}
-"""How pandas, R, spreadsheets and databases write a missing text, in lower case."""
+"""How pandas, R, spreadsheets and databases write a missing value, in lower case."""
 
 
 class MissingLabel(FileFormatError):
-    """Labels that are not known, where they are needed; missing: in which rows, a mask (N,)."""
+    """Labels that are needed but missing; missing: a mask (N,) of their rows."""
 
     def __init__(self, where: str, missing: np.ndarray) -> None:
         row = int(missing.argmax())
@@ -26,12 +26,12 @@ class MissingLabel(FileFormatError):
 
 
 def number(value: Any) -> float:
-    """A number or the text of one, of which some countries write the point as a comma."""
+    """A number, or one written as text, possibly with a decimal comma."""
     return float(value.replace(",", ".") if isinstance(value, str) else value)
 
 
 def is_number(value: Any) -> bool:
-    """Whether this is a number or the text of one."""
+    """Whether this is a number, or one written as text."""
     try:
         number(value)
     except (TypeError, ValueError):
@@ -40,7 +40,7 @@ def is_number(value: Any) -> bool:
 
 
 def two_names(positive: str, labels: np.ndarray | None) -> tuple[str, str]:
-    """The names of two classes, of which a column names the second; the labels have the other."""
+    """The names of two classes: a column names the second, and the labels the other."""
     for pair in BOOLEANS:
         if positive in pair:
             return pair[1] if positive == pair[0] else pair[0], positive
@@ -57,10 +57,10 @@ def class_names(
     labels: np.ndarray | None,
     where: str,
 ) -> tuple[tuple[str, ...] | None, list[int] | None]:
-    """The class names, and the order in which to take the columns if the caller's is another.
+    """The class names, and the order in which to take the columns if the caller's is different.
 
-    own: what the file calls its classes if its columns do not say; other names than these are an
-    error. single: whether there is one column, of class 1 of two; labels: what may name the other.
+    own: the file's class names, used if its columns do not name them; any other names are an error.
+    single: whether there is one column, of class 1 of two; labels: may name the other class.
     """
     own = found.class_names or own
     if single and found.class_names and len(own) == 1:
@@ -88,11 +88,11 @@ def class_names(
 def class_labels(
     labels: np.ndarray, names: Sequence[str] | None, by_name: bool, where: str
 ) -> np.ndarray:
-    """Labels (N,) as class indices, or as texts to look up among the class names.
+    """Labels (N,) as class indices, or as strings to look up among the class names.
 
-    Texts that are numbers are class names if those are numbers other than 0, 1, …, and indices
-    otherwise; so are numbers where `by_name`. Booleans, also as texts, are class names if those are
-    False and True, and the indices 0 and 1 otherwise.
+    Strings that are numbers are class names if those are numbers other than 0, 1, …, and indices
+    otherwise; with `by_name`, so are numbers. Booleans, even as strings, are class names if those
+    are False and True, and the indices 0 and 1 otherwise.
     """
     names, texts = names or (), labels.dtype == object
     given = set(labels) if texts else set()
@@ -115,7 +115,7 @@ def class_labels(
 
 
 def refuse_missing(labels: np.ndarray, names: Sequence[str], where: str) -> None:
-    """MissingLabel for the first text that stands for none, unless a class is called so."""
+    """Raise MissingLabel if a string denotes a missing value, unless it is a class name."""
     given = set(labels) - set(names) if labels.dtype == object else set()
     missing = [text for text in given if text.strip().lower() in MISSING]
     if missing:
@@ -123,7 +123,7 @@ def refuse_missing(labels: np.ndarray, names: Sequence[str], where: str) -> None
 
 
 def warn_of_order(names: Sequence[str], where: str) -> None:
-    """Say what numbers as labels mean beside columns that were put in another order."""
+    """Warn how numeric labels are interpreted if the columns were reordered."""
     warnings.warn(
         f"{where}: the columns of the classes were put in the order {listed(names)}; "
         f"the label 0 is taken to be {names[0]}",
@@ -133,19 +133,19 @@ def warn_of_order(names: Sequence[str], where: str) -> None:
 
 
 def truths(labels: np.ndarray) -> np.ndarray:
-    """Texts that are False and True as booleans; other labels as they are."""
+    """Labels that are the strings False and True as booleans; others unchanged."""
     texts = set(labels) if labels.dtype == object else {None}
     return next((labels == pair[1] for pair in BOOLEANS if texts <= set(pair)), labels)
 
 
 def whole(values: np.ndarray) -> np.ndarray:
-    """Integers for floats that all are whole."""
+    """Floats as integers if all are whole; other values unchanged."""
     is_whole = values.dtype.kind == "f" and (values % 1 == 0).all()
     return values.astype(np.int64) if is_whole else values
 
 
 def metadata_of(task: str, names: Sequence[str] | None, by_name: bool) -> dict[str, Any]:
-    """What a file says about its columns; by_name: whether its labels may be class names."""
+    """The metadata stored about the columns; by_name: whether labels may be class names."""
     if not names:
         return {"task": task}
     meaning = {"labels": "names"} if by_name else {}
@@ -153,12 +153,12 @@ def metadata_of(task: str, names: Sequence[str] | None, by_name: bool) -> dict[s
 
 
 def labels_by_name(metadata: dict[str, Any]) -> bool:
-    """Whether labels that are numbers may be class names; beside stored names they are indices."""
+    """Whether numeric labels may be class names; by default, stored names make them indices."""
     return "class_names" not in metadata or metadata.get("labels") == "names"
 
 
 def by_value(names: Sequence[str]) -> dict[float, str]:
-    """Class names by the numbers they are; none if one is no number, or they are 0, 1, …"""
+    """Class names by numeric value; empty if one is not a number, or if they are 0, 1, …"""
     if not all(map(is_number, names)) or [*names] == [*map(str, range(len(names)))]:
         return {}
     return {number(name): name for name in names}

@@ -1,4 +1,4 @@
-"""Columns as values: numbers for logits and probabilities, class indices or texts for labels."""
+"""Columns as values: numbers for logits and probabilities, class indices or strings for labels."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _LIST = re.compile(r"\s*\[[-+0-9.,eE\s]*\]\s*")
 
 
 def plain(column: Any) -> np.ndarray:
-    """Any column as an array; what is no number stays text or Python's object."""
+    """Any column as an array; values that are not numbers remain strings or Python objects."""
     return arrow.column_to_plain(column) if arrow.is_column(column) else np.asarray(column)
 
 
 def numbers(column: Any, where: str) -> np.ndarray:
-    """A column as numbers (N,) or (N, M); anything else is an error that names the row."""
+    """A column as numbers (N,) or (N, M); any other value is an error that names its row."""
     if arrow.is_column(column):
         return arrow.column_to_numpy(column, where)
     if column.ndim == 0:
@@ -43,7 +43,7 @@ def numbers(column: Any, where: str) -> np.ndarray:
 
 
 def _lists(column: np.ndarray) -> np.ndarray:
-    """Texts such as "[0.1, 0.9]" or "[0.1 0.9]", as frames write lists and arrays, as lists."""
+    """Strings such as "[0.1, 0.9]" or "[0.1 0.9]", written for lists by data frames, as lists."""
     if not all(isinstance(text, str) and _LIST.fullmatch(text) for text in column):
         return column
     found = np.empty(len(column), dtype=object)
@@ -70,9 +70,9 @@ def _stacked(column: np.ndarray, where: str) -> np.ndarray:
 
 
 def labels(column: Any, where: str) -> np.ndarray:
-    """Numbers (N,) or (N, M), or texts (N,) of dtype object.
+    """Numbers (N,) or (N, M), or strings (N,) of dtype object.
 
-    `classes.class_labels` tells which of them are class indices and which are names.
+    `classes.class_labels` decides which are class indices and which are names.
     """
     if arrow.is_column(column) and not arrow.is_list(column.type):
         column = plain(column)

@@ -25,7 +25,7 @@ Question = tuple[str, str, list[float], int]
 """Task, id, a log-likelihood per choice, index of the right one."""
 
 ABSENT = 1e4
-"""How far below its row's largest the logit of a choice lies that the question does not have."""
+"""How far below the row's largest logit a choice lies that its question does not have."""
 
 
 def read_lm_eval(path: Path) -> tuple[Table, dict[str, Any]]:
@@ -34,17 +34,17 @@ def read_lm_eval(path: Path) -> tuple[Table, dict[str, Any]]:
 
 
 def read_lm_eval_norm(path: Path) -> tuple[Table, dict[str, Any]]:
-    """As `read_lm_eval`, each log-likelihood divided by the number of characters of its choice."""
+    """As `read_lm_eval`, with each log-likelihood divided by the length of its choice."""
     return _table(path, _harness(path, normalize=True))
 
 
 def read_inspect(path: Path) -> tuple[Table, dict[str, Any]]:
-    """A log of Inspect, whose run asked for `logprobs` and `top_logprobs`, or a folder of them."""
+    """An Inspect log of a run with `logprobs` and `top_logprobs`, or a folder of them."""
     return _table(path, _inspect(path))
 
 
 READERS = {"lm-eval": read_lm_eval, "lm-eval-norm": read_lm_eval_norm, "inspect": read_inspect}
-"""By the name of the format, which the ending of a file does not tell."""
+"""Readers by the name of the format, which the file's suffix does not determine."""
 
 
 def _table(path: Path, questions: Iterator[Question]) -> tuple[Table, dict[str, Any]]:
@@ -103,13 +103,13 @@ def _scores(sample: dict[str, Any], where: str, normalize: bool) -> tuple[list[f
         texts = [arguments[i][1] for i in asked]
     if normalize:
         if not texts:
-            raise FileFormatError(f"{where}: expected 'arguments', which hold the choices' texts")
+            raise FileFormatError(f"{where}: expected 'arguments' with the text of each choice")
         scores = [score / max(1, len(text.strip())) for score, text in zip(scores, texts)]
     return scores, _right(sample, texts, len(scores), where)
 
 
 def _arguments(given: Any) -> list[tuple[Any, str]]:
-    """(context, continuation) of each request; a list of pairs, or of named ones since 0.4.3."""
+    """(context, continuation) of each request, stored as pairs or, since 0.4.3, as named fields."""
     requests = list(given.values()) if isinstance(given, dict) else given or []
     pairs = [list(r.values()) if isinstance(r, dict) else r for r in requests]
     if not all(isinstance(pair, list) and len(pair) > 1 for pair in pairs):
@@ -118,7 +118,7 @@ def _arguments(given: Any) -> list[tuple[Any, str]]:
 
 
 def _right(sample: dict[str, Any], texts: list[str], n: int, where: str) -> int:
-    """The index of the right choice, given as a number or as its text."""
+    """The index of the right choice, which is given by number or by text."""
     target = str(sample["target"]).strip()
     if target.isdigit() and int(target) < n:
         return int(target)
@@ -186,8 +186,8 @@ def _letters(target: Any, choices: list[str]) -> int | None:
 def _answer_scores(sample: dict[str, Any], n: int) -> list[float] | None:
     """Log-probabilities of the letters at the last token that is one of them.
 
-    A letter that is not among the logged alternatives is at most as likely as the least of them,
-    and counts as that.
+    A letter that is not among the logged alternatives is at most as likely as the least likely of
+    them, and is given its log-probability.
     """
     letters = list(string.ascii_uppercase[:n])
     outputs = (sample.get("output") or {}).get("choices") or [{}]
@@ -208,7 +208,7 @@ def _answer_scores(sample: dict[str, Any], n: int) -> list[float] | None:
 
 
 def _bare(token: str) -> str:
-    """The letter of ' B', 'B.' or '(B'; a character no letter has where there is none."""
+    """The letter of ' B', 'B.' or '(B'; "?" if there is none."""
     return token.strip(" \n().:*") or "?"
 
 

@@ -28,16 +28,16 @@ LABELS = ("labels", "label", "y", "y_true", "targets", "target")
 IDS = ("id", "ids", "sample_id", "uid", "uuid")
 SEPARATORS = "_."
 INDEX = re.compile(r"|Unnamed: \d+|__index_level_\d+__|index")
-"""What pandas calls the index of a frame that it writes."""
+"""Names that pandas gives to a stored index."""
 OTHERS = "*"
 """Stands for all columns that are neither labels, ids nor an index."""
 UNCALIBRATED = "uncalibrated_"
-"""Goes before the name of a column that calibrated probabilities would be mistaken for."""
+"""Prefix for a column that could be mistaken for the calibrated probabilities."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Keys:
-    """How to read a table, as the arguments of `Predictions.from_frame` say.
+    """How to read a table: the arguments of `Predictions.from_frame`.
 
     rows: a mask (N,) of those to read.
     """
@@ -83,10 +83,10 @@ class KeyOptions(TypedDict, total=False):
 
 @dataclasses.dataclass(frozen=True)
 class Roles:
-    """Columns by what they are for. Several `values` (and `labels`) are one per class.
+    """Columns by role. Several `values` (or `labels`) mean one per class.
 
-    class_names: what the columns are called after their common prefix, None if that is a number;
-    of a single column the name of class 1 of two. in_order: whether the caller listed the columns.
+    class_names: the rest of the column names after their common prefix, None if numbers; for a
+    single column the name of class 1 of two. in_order: whether the caller listed the columns.
     """
 
     values: tuple[str, ...]
@@ -97,7 +97,7 @@ class Roles:
     in_order: bool = False
 
     def rest(self, names: Iterable[str]) -> list[str]:
-        """The columns that are only carried along."""
+        """The columns without a role, which are only carried along."""
         used = {*self.values, *self.labels, self.ids}
         return [name for name in names if name not in used]
 
@@ -105,9 +105,9 @@ class Roles:
 def find(
     names: Sequence[str], keys: Keys, where: str, stored: Sequence[str] | None = None
 ) -> Roles:
-    """The roles of a table's columns; FileFormatError says what is there and how to name it.
+    """The roles of a table's columns; FileFormatError lists the columns and how to name them.
 
-    stored: what the classes in the columns of a matrix are called.
+    stored: the class names of the columns of a matrix.
     """
     ways = ("logits", "probs", "logits_prefix", "probs_prefix")
     given = {way: getattr(keys, way) for way in ways if getattr(keys, way)}
@@ -155,7 +155,7 @@ def listed(names: Iterable[str]) -> str:
 
 
 def distinct(names: Sequence[str], where: str) -> None:
-    """Refuse a table of which two columns have the same name."""
+    """Refuse a table in which two columns have the same name."""
     if len(set(names)) != len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise FileFormatError(
@@ -165,11 +165,11 @@ def distinct(names: Sequence[str], where: str) -> None:
 
 _NUMBER = re.compile(r"[+-]?\d+(\.\d+)?")
 _Found = tuple[tuple[str, ...], tuple[str, ...] | None]
-"""Columns, and the class names in theirs."""
+"""Columns, and the class names in their names."""
 
 
 def _recognised(names: Sequence[str], where: str) -> tuple[str, _Found]:
-    """The first usual name, and the columns that have it."""
+    """The first usual name that occurs, and the columns with it."""
     for word in LOGITS + PROBS:
         found = _called(names, word, where)
         if found:
@@ -181,7 +181,7 @@ def _recognised(names: Sequence[str], where: str) -> tuple[str, _Found]:
 
 
 def _advice(names: Sequence[str]) -> str:
-    """What to pass, with a prefix that several columns share as the example."""
+    """Which option to pass, with a prefix shared by several columns as the example."""
     prefixes = [name[: m.end()] for name in names if (m := re.match(r"[_.]*[^_.]*[_.]", name))]
     shared = next((p for p in prefixes if prefixes.count(p) > 1), None)
     if shared:
@@ -220,7 +220,7 @@ def _prefixed(names: Sequence[str], prefix: str, where: str) -> _Found:
     if ends == ["0"]:
         raise FileFormatError(
             f"{where}: expected {prefix}1 or a column per class, got only {columns[0]}; "
-            f"if it is about class 1 all the same, pass --probs or --logits {columns[0]}"
+            f"if it holds class 1 nevertheless, pass --probs or --logits {columns[0]}"
         )
     numbered = sorted((end for end in ends if _NUMBER.fullmatch(end)), key=float)
     if len(numbered) < min(2, len(columns)):
@@ -239,7 +239,7 @@ def _prefixed(names: Sequence[str], prefix: str, where: str) -> _Found:
 
 
 def _parts(names: Sequence[str], wanted: str | Sequence[str]) -> list[str]:
-    """The columns of a list, or of a text unless that is a column itself."""
+    """The columns in a list, or in a comma-separated string that is not itself a column."""
     if not isinstance(wanted, str):
         return list(map(str, wanted))
     if wanted in names:
@@ -279,7 +279,7 @@ def _labels(
 
 
 def _label_columns(names: Sequence[str], keys: Keys, where: str) -> _Found:
-    """The columns of labels that the caller names, or the one of a usual name, if any."""
+    """The label columns named by the caller, or the one with a usual name, if any."""
     if keys.labels:
         return _named(names, keys.labels, where)
     return next(((word,) for word in LABELS if word in names), ()), None

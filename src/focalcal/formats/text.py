@@ -1,7 +1,7 @@
 """Text: `.csv`, `.tsv` and `.jsonl`, plain or compressed by gzip.
 
-Text has no types, so a column is read as texts and becomes numbers where numbers are needed:
-what is only carried along, such as an id 007, is written as it was read.
+Text has no types, so a column is read as strings and converted only where numbers are needed:
+columns that are only carried along, such as an id 007, are written as they were read.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _DELIMITERS = ",;\t|"
 _SEPARATOR = re.compile(r"sep=([,;\t|])\s*")
 _UTF_16 = codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE
 METADATA = "focalcal"
-"""The name under which a file keeps JSON about its columns."""
+"""The name under which a file stores JSON metadata about its columns."""
 
 
 def parse_object(text: str, where: str) -> dict[str, Any]:
@@ -43,13 +43,13 @@ def parse_object(text: str, where: str) -> dict[str, Any]:
 
 
 def parse_metadata(text: str, path: Path) -> dict[str, Any]:
-    """The metadata of a file: task, class_names, provenance; null is as if it were absent."""
+    """The metadata of a file: task, class_names, provenance; null counts as absent."""
     found = parse_object(text, f"{path}: the focalcal metadata")
     return {name: value for name, value in found.items() if value is not None}
 
 
 def read_text(path: Path) -> str:
-    """The text of a file, which is UTF-8, or UTF-16 as spreadsheets write it."""
+    """The text of a file, in UTF-8, or in UTF-16 as written by spreadsheets."""
     data = path.read_bytes()
     try:
         data = gzip.decompress(data) if path.suffix.lower() == ".gz" else data
@@ -61,17 +61,17 @@ def read_text(path: Path) -> str:
 
 
 def read_delimited(path: Path) -> tuple[Table, dict[str, Any]]:
-    """Columns with a header; the delimiter is the one the header has most: , ; | or a tab.
+    """Columns with a header; the delimiter is the most frequent in the header of , ; | and tab.
 
-    A first line such as `sep=;` names it, as for spreadsheets. Empty rows and nameless empty
-    columns, which spreadsheets append, are left out.
+    A first line such as `sep=;` sets it, as in spreadsheets. Empty rows and unnamed empty columns,
+    which spreadsheets append, are dropped.
     """
     text = read_text(path)
     if "\n" not in text:  # lines of old Macintosh files end in \r
         text = text.replace("\r", "\n")
     first, _, rest = text.partition("\n")
-    if told := _SEPARATOR.fullmatch(first):
-        text, first = rest, told[1]
+    if declared := _SEPARATOR.fullmatch(first):
+        text, first = rest, declared[1]
     delimiter = max(_DELIMITERS, key=first.count)
     reader = csv.reader(io.StringIO(text), delimiter=delimiter, skipinitialspace=True)
     try:
@@ -95,7 +95,7 @@ def read_delimited(path: Path) -> tuple[Table, dict[str, Any]]:
 
 
 def read_jsonl(path: Path) -> tuple[Table, dict[str, Any]]:
-    """One JSON object per line. Objects inside objects become columns such as `probs.cat`."""
+    """One JSON object per line. Nested objects become columns such as `probs.cat`."""
     rows = [row for _, row in json_lines(path)]
     if not rows:
         raise NoRowsError(f"{path} has no rows; write predictions to it first")
@@ -103,8 +103,8 @@ def read_jsonl(path: Path) -> tuple[Table, dict[str, Any]]:
 
 
 def json_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The object of each line that is not blank, and where it is."""
-    # str.splitlines would also split at U+2028 and others that texts may contain.
+    """The location and the object of each line that is not blank."""
+    # str.splitlines would also split at U+2028 and other characters that strings may contain.
     for number, line in enumerate(read_text(path).split("\n"), 1):
         if line.strip():
             where = f"{path}: line {number}"
@@ -112,7 +112,7 @@ def json_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def table_of(rows: Sequence[dict[str, Any]]) -> Table:
-    """Columns of all names in the rows, None where a row lacks one."""
+    """One column per name in any of the rows, with None where a row lacks it."""
     flat = [_flat(row) for row in rows]
     names = dict.fromkeys(name for row in flat for name in row)
     return {name: objects([row.get(name) for row in flat]) for name in names}
@@ -127,7 +127,7 @@ def _flat(row: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def objects(values: Sequence[Any]) -> np.ndarray:
-    """An array (N,) of the values as they are, also where they are lists."""
+    """An object array (N,) of the values, even if they are lists."""
     out = np.empty(len(values), dtype=object)
     out[:] = values
     return out
@@ -163,14 +163,14 @@ def write_jsonl(path: Path, table: Table, metadata: dict[str, Any]) -> None:
 
 
 def _by_class(name: str, values: np.ndarray, classes: Sequence[str] | None) -> Sequence[str] | None:
-    """The class names if this is a matrix with a column for each; a carried one has any order."""
+    """The class names if this is a matrix by class; a carried matrix may have any order."""
     if not classes or values.ndim != 2 or name not in ("logits", "probs", *LABELS):
         return None
     return classes if len(classes) == len(set(classes)) == values.shape[1] else None
 
 
 def _one_column(name: str, classes: Sequence[str] | None) -> str:
-    """The name of a single column, which says what class 1 of two is called."""
+    """The name of a single column, which includes the name of class 1 of two."""
     named = classes and len(classes) == 2 and name in ("logits", "probs")
     return f"{name}_{classes[1]}" if named else name
 

@@ -1,4 +1,4 @@
-"""Adapters for other libraries; import the module of the one you use.
+"""Adapters for other libraries; import the module for the one you use.
 
 - `segmentation`: per-pixel predictions (N, C, H, W) with ignored labels (no library needed);
 - `tracking`: metrics and a reliability diagram to TensorBoard, MLflow and Weights & Biases;

@@ -1,6 +1,6 @@
 """Hugging Face `Trainer`: `compute_loss_func` from any loss here, and a `compute_metrics`.
 
-Neither needs the package transformers: they take what the Trainer passes.
+Neither imports transformers: they only use what the Trainer passes.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ def compute_loss_func(loss: Loss | str) -> Callable[..., Tensor]:
     logits are passed on unchanged (multi-label). With gradient accumulation the Trainer passes
     `num_items_in_batch`, and the losses of the micro-batches add up to the mean over all items; a
     micro-batch without labels adds 0. With class weights, the weighted means of the micro-batches
-    are averaged. The Trainer ignores `label_smoothing_factor` beside a function of yours: pass a
-    loss with `label_smoothing`. Labels are not shifted: for a causal language model pass
-    `{"logits": outputs.logits[:, :-1]}` and `labels[:, 1:]` on to the function.
+    are averaged. The Trainer ignores `label_smoothing_factor` if you give a function: pass a loss
+    with `label_smoothing`. Labels are not shifted: for a causal language model pass
+    `{"logits": outputs.logits[:, :-1]}` and `labels[:, 1:]` to the function.
 
     >>> import torch
     >>> function = compute_loss_func("fl-2")
@@ -52,7 +52,7 @@ def compute_loss_func(loss: Loss | str) -> Callable[..., Tensor]:
         if num_items_in_batch is None:
             return module(logits, labels)
         kept = labels != module.ignore_index
-        # Without labels there is no mean: take that of arbitrary labels, times 0.
+        # Without labels there is no mean: use that of arbitrary labels, times 0.
         mean = module(logits, torch.where(kept.any(), labels, 0))
         return mean * (kept.sum() / num_items_in_batch)
 

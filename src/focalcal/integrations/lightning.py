@@ -1,4 +1,4 @@
-"""PyTorch Lightning: calibration measured each validation epoch, a calibrator saved at the end."""
+"""PyTorch Lightning: measures calibration each validation epoch, saves a calibrator at the end."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FILE = "calibrator.json"
 
 
 def logits_and_labels(outputs: Any, batch: Any) -> tuple[Tensor, Tensor]:
-    """What `validation_step` returned as {"logits": ..., "labels": ...}; labels may be batch[1]."""
+    """Read {"logits": …, "labels": …} from `validation_step`; labels default to batch[1]."""
     if not isinstance(outputs, dict) or "logits" not in outputs:
         raise InputError(
             "expected validation_step to return a dict with 'logits' (and 'labels'), "
@@ -101,7 +101,7 @@ class CalibrationCallback(Callback):
         if trainer.sanity_checking:  # so that a wrong n_classes does not cost an epoch
             return
         self.evaluation_, self._last = evaluation, (logits, labels)
-        # All processes hold the same gathered numbers, so there is nothing to synchronise.
+        # All processes have the same gathered values, so there is nothing to synchronise.
         values = {f"{self.prefix}{name}": self.evaluation_[name].value for name in self.metrics}
         pl_module.log_dict(values, rank_zero_only=False, sync_dist=False)
         for logger in trainer.loggers:
@@ -114,7 +114,7 @@ class CalibrationCallback(Callback):
         if self._last is None:
             return
         self.calibrator_ = clone(self.calibrator).fit(*self._last)
-        # Every process must read log_dir: Lightning broadcasts it, and would wait forever.
+        # Every process must read log_dir: Lightning broadcasts it and would otherwise hang.
         folder = Path(trainer.log_dir or trainer.default_root_dir)
         if trainer.is_global_zero:
             self.calibrator_.save(folder / FILE if self.path is None else self.path)

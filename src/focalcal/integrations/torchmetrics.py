@@ -97,7 +97,7 @@ class CalibrationMetric(Metric):
         return highest if math.isfinite(highest) else None
 
     def plot(self, val: Any = None, ax: Any = None) -> Any:
-        """Figure and axes of the value, or of the values given, as torchmetrics draws them."""
+        """Figure and axes of the current value, or of the given ones, as drawn by torchmetrics."""
         return self._plot(val, ax)
 
 

@@ -1,4 +1,4 @@
-"""What every classification loss shares: targets, shapes, ignored labels, weights, reduction.
+"""Code common to the classification losses: targets, shapes, ignored labels, weights, reduction.
 
 The conventions are those of `torch.nn.CrossEntropyLoss`. A loss supplies one value per sample;
 shapes, ignored labels, weights and averages are handled here.
@@ -154,7 +154,7 @@ class Problem:
         return self.labels.masked_fill(self.ignored, 0)
 
     def distribution(self) -> Tensor:
-        """The target probabilities u (N, C, d1..dk), smoothed; ignored rows hold some class."""
+        """The smoothed target probabilities u (N, C, d1..dk); arbitrary in ignored rows."""
         if self.soft is not None:
             return self.soft
         # Not F.one_hot, which reads its input's values and so fails under vmap.
@@ -167,7 +167,7 @@ class Problem:
             return None
         if self.soft is not None:
             return self.expected(torch.ones_like(self.soft))
-        # Clamped for CUDA, where labels are not checked: there a wrong one gives NaN elsewhere.
+        # Clamped for CUDA, where labels are not checked; the loss of a wrong label is NaN anyway.
         classes = self.safe_labels().clamp(0, self.n_classes - 1)
         return self.weight[classes].masked_fill(self.ignored, 0)
 
@@ -177,7 +177,7 @@ class Problem:
         return values if weight is None else values * weight
 
     def per_sample(self, values: Tensor) -> Tensor:
-        """Values that are no sum over classes, weighted; 0 where ignored."""
+        """Values that are not a sum over classes, times the weights; 0 where ignored."""
         values = self.weighted(values)
         return values if self.soft is not None else values.masked_fill(self.ignored, 0)
 
@@ -190,7 +190,7 @@ class Problem:
             return (scaled * self.soft).sum(1)
         value = scaled.gather(1, self.safe_labels().unsqueeze(1)).squeeze(1)
         if self.smoothing:
-            # In CrossEntropyLoss's two parts rather than through a dense u.
+            # Two terms, as in CrossEntropyLoss, instead of a dense u.
             spread = scaled.sum(1) * (self.smoothing / self.n_classes)
             value = (1 - self.smoothing) * value + spread
         return value.masked_fill(self.ignored, 0)
@@ -207,7 +207,7 @@ class Problem:
         return self.expected(function(-F.log_softmax(self.logits, 1)))
 
     def focal(self, gamma: Gamma, reduction: str) -> Tensor:
-        """The focal loss in PyTorch's own operations: the reference for every faster form."""
+        """The focal loss in plain PyTorch operations: the reference for the fused kernels."""
         exact = diverges(gamma)
         if isinstance(gamma, Tensor) and (self.soft is not None or self.smoothing or exact):
             gamma = gamma.unsqueeze(1)
@@ -215,7 +215,7 @@ class Problem:
         return self.reduce(values, reduction)
 
     def cross_entropy(self, reduction: str) -> Tensor:
-        """PyTorch's own, with every option of this call."""
+        """PyTorch's cross-entropy with every option of this call."""
         value = F.cross_entropy(
             self.logits,
             self.labels if self.soft is None else self.soft,
@@ -227,9 +227,10 @@ class Problem:
         return value if reduction != "none" or self.batched else value.squeeze(0)
 
     def denominator(self) -> Tensor | int:
-        """What `mean` divides by: Σ w_y over the kept samples; their number without integer labels.
+        """The divisor of `mean`: Σ w_y over the kept samples.
 
-        With probability targets CrossEntropyLoss divides by the number of samples, weighted or not.
+        With probability targets it is the number of samples, weighted or not, as in
+        CrossEntropyLoss.
         """
         if self.labels is None:
             return self.given.numel() // max(self.n_classes, 1)
@@ -237,7 +238,7 @@ class Problem:
         return (self.labels != self.ignore_index).sum() if weight is None else weight.sum()
 
     def reduce(self, values: Tensor, reduction: str) -> Tensor:
-        """The reduction of weighted values per sample."""
+        """Reduces weighted per-sample values."""
         if reduction == "none":
             return values if self.batched else values.squeeze(0)
         total = values.sum()
@@ -289,14 +290,14 @@ def make_problem(
 
 
 def smoothed(distribution: Tensor, smoothing: float) -> Tensor:
-    """A share `smoothing` of each distribution (N, C, d1..dk) spread evenly over the classes."""
+    """Each distribution (N, C, d1..dk) mixed with a share `smoothing` of the uniform one."""
     if not smoothing:
         return distribution
     return distribution * (1 - smoothing) + smoothing / distribution.shape[1]
 
 
 def compute_dtype(logits: Tensor) -> torch.dtype:
-    """float64 stays; everything else is computed in float32."""
+    """float64 for float64 logits, float32 for all others."""
     return torch.float64 if logits.dtype == torch.float64 else torch.float32
 
 
@@ -331,7 +332,7 @@ def can_fuse(logits: Tensor, labels: Tensor, gamma: Gamma) -> bool:
 
 
 def is_plain(tensor: Tensor) -> bool:
-    """Whether it is no Tensor subclass, such as a sharded DTensor."""
+    """Whether it is not a Tensor subclass such as a sharded DTensor."""
     return type(tensor) is Tensor or type(tensor) is nn.Parameter
 
 

@@ -43,22 +43,22 @@ def backward_tile(n_classes: int, item_size: int) -> Tile:
 
 
 def _tile(n_classes: int, item_size: int, largest: int) -> Tile:
-    """64 bytes per thread, as measured."""
+    """64 bytes per thread, the fastest size measured."""
     block = min(triton.next_power_of_2(n_classes), largest)
     return Tile(max(1, 512 // block), block, max(1, min(16, block * item_size // 2048)))
 
 
 @cache
 def reduce_steps(programs: int) -> int:
-    """A power of 2, so that not every batch size is compiled for."""
+    """A power of 2, so that few batch sizes cause a new compilation."""
     return triton.next_power_of_2(triton.cdiv(programs, REDUCE_BLOCK))
 
 
 class Kernel:
-    """A Triton kernel that finds its compiled form by a short key.
+    """A Triton kernel whose compiled variants are looked up by a short key.
 
-    `jit[grid](...)` inspects every argument on each call, which takes longer than the kernel of a
-    small batch. The key holds what Triton specialises on: device, dtype, alignment, constants.
+    `jit[grid](...)` inspects every argument on each call, which takes longer than the kernel itself
+    on a small batch. The key holds what Triton specialises on: device, dtype, alignment, constants.
     """
 
     def __init__(self, jit: Any) -> None:
@@ -73,7 +73,7 @@ class Kernel:
         constants: tuple[int, ...],
         warps: int,
     ) -> None:
-        """Run on the device of the first tensor, the only one with another dtype or alignment."""
+        """Run on the device of the first tensor, the only one whose dtype and alignment vary."""
         device = tensors[0].get_device()
         if device < 0 or device == torch.cuda.current_device():
             self._launch(device, programs, tensors, numbers, constants, warps)
@@ -84,7 +84,7 @@ class Kernel:
     def _launch(self, device, programs, tensors, numbers, constants, warps) -> None:
         first = tensors[0]
         key = (device, first.dtype, first.data_ptr() % 16, constants, warps)
-        # Triton compiles another form for whole numbers of 64 bits.
+        # Triton compiles a separate variant for 64-bit integers.
         narrow = max(numbers) < 2**31 and min(numbers) >= -(2**31)
         if narrow and (kernel := self.compiled.get(key)) is not None:
             pointers = [tensor.data_ptr() for tensor in tensors]
@@ -97,7 +97,7 @@ class Kernel:
 
 @triton.jit
 def _exponent(ce, gamma, gamma_ptr, STEPS: tl.constexpr):
-    """γ at p = exp(−ce): `gamma`, or that of the first of the steps whose end lies above p."""
+    """γ at p = exp(−ce): `gamma`, or the γ of the first step whose end lies above p."""
     if STEPS > 0:  # ends, then γ, both from the last step to the first
         p = tl.exp(-ce)
         exponent = tl.zeros_like(ce) + tl.load(gamma_ptr + STEPS)
@@ -132,7 +132,7 @@ def _partial(logits_ptr, part_ptr, n, C: tl.constexpr, BLOCK: tl.constexpr):
     x = x.to(tl.float32)
     top = tl.max(x, axis=0)
     tl.store(part_ptr + program, top)
-    # A block of −inf only counts 0.
+    # A block that holds only −inf contributes 0.
     total = tl.sum(tl.exp(x - tl.maximum(top, -3e38)), axis=0)
     tl.store(part_ptr + n.to(tl.int64) * parts + program, total)
 
@@ -175,7 +175,7 @@ def _forward(
         x = tl.load(line + column, mask=where, other=float("-inf")).to(tl.float32)
         top = tl.max(x, axis=1)
         total = tl.sum(tl.exp(x - top[:, None]), axis=1)
-    else:  # what `_partial` found
+    else:  # combine the results of `_partial`
         where = inside[:, None] & (column < parts)
         part = part_ptr + row[:, None] * parts + column
         tops = tl.load(part, mask=where, other=float("-inf"))
@@ -309,7 +309,7 @@ def _backward(
     log_q = (x.to(tl.float32) - top[:, None]) - log_sum[:, None]
     is_label = column[None, :] == label[:, None]
     if SMOOTH:
-        # S·q_k − Σ over the target's two parts of weight · slope at k; 0 where S is, the ignored.
+        # S·q_k − Σ over the target's two parts of weight · slope at k; 0 if ignored, where S = 0.
         if PER_ROW:
             gamma = tl.load(gamma_ptr + row, mask=inside, other=0.0).to(tl.float32)[:, None]
         _, factors = _power_and_slope(-log_q, _exponent(-log_q, gamma, gamma_ptr, STEPS))

@@ -1,7 +1,7 @@
 """The focal loss as a scalar function of a cross-entropy c = −ln p: f(c) = (1−e^{−c})^γ · c.
 
-Every focal loss applies this function to PyTorch's own cross-entropy, so that it costs operations
-on one number per sample in addition to the softmax. The gradient in the logits is
+Every focal loss applies this function to PyTorch's own cross-entropy, so beyond the softmax it
+costs only operations on one number per sample. The gradient with respect to the logits is
 g(p_y, γ) · (softmax(z) − onehot(y)) with g = f′. The CUDA kernels are tested against it.
 """
 
@@ -22,7 +22,7 @@ def focal_value(ce: Tensor, gamma: Gamma, exact: bool = False) -> Tensor:
     """(1−p)^γ · ce with p = exp(−ce), element by element; γ is a constant in every derivative.
 
     Value and derivatives are finite for every ce ≥ 0 and γ > −1, also where p rounds to 1.
-    `exact` says that ce has correct digits there, which log_softmax has not.
+    `exact` means that ce is accurate there too, which that of log_softmax is not.
     """
     gamma = gamma_at(ce, gamma)
     if is_transformed():
@@ -40,10 +40,10 @@ def value_and_slope(
     # p·ce would be 0·inf.
     limits = torch.finfo(ce.dtype)
     log_p = -ce.clamp(limits.tiny**0.5 if exact else limits.eps, limits.max)
-    minus = torch.expm1(log_p)  # p − 1
-    power = (-minus) ** gamma
-    # Not p = 1 + minus, which has no correct digit where p is small.
-    r = torch.exp(log_p) * log_p / minus
+    p_minus_1 = torch.expm1(log_p)
+    power = (-p_minus_1) ** gamma
+    # Not p = 1 + p_minus_1, which has no correct digit where p is small.
+    r = torch.exp(log_p) * log_p / p_minus_1
     return power * ce, torch.addcmul(power, power, gamma * r)
 
 
@@ -59,7 +59,7 @@ def gamma_at(ce: Tensor, gamma: Gamma) -> float | Tensor:
 
 
 def diverges(gamma: Gamma) -> bool:
-    """Whether (1−p)^γ does as p → 1, so that the loss needs `cross_entropies`: γ < 0 there.
+    """Whether (1−p)^γ diverges as p → 1 (γ < 0 there), so that `cross_entropies` is needed.
 
     A tensor whose values cannot be read counts as γ ≥ 0.
     """
@@ -69,7 +69,7 @@ def diverges(gamma: Gamma) -> bool:
 
 
 def cross_entropies(logits: Tensor) -> Tensor:
-    """−log_softmax over axis 1, relatively exact also for a class whose p rounds to 1."""
+    """−log_softmax over axis 1, accurate even for a class whose p rounds to 1."""
     top = logits.detach().argmax(1, keepdim=True)
     odds = (logits - logits.gather(1, top)).exp().scatter(1, top, 0.0).sum(1, keepdim=True)
     return (-F.log_softmax(logits, 1)).scatter(1, top, odds.log1p())
@@ -103,12 +103,12 @@ def is_transformed() -> bool:
 
 
 def values_are_visible(tensor: Tensor) -> bool:
-    """Whether a tensor's values can be read, and without waiting for a device."""
+    """Whether a tensor's values can be read without waiting for a device."""
     return tensor.device.type == "cpu" and not is_transformed()
 
 
 def wants_plain_backward(grad: Tensor) -> bool:
-    """Whether a backward pass is itself differentiated or batched: needs differentiable ops."""
+    """Whether a backward pass is itself differentiated or batched, so needs differentiable ops."""
     return (
         torch.is_grad_enabled()
         or is_transformed()

@@ -21,7 +21,7 @@ def check_tensors(logits: Any, target: Any) -> None:
 
 
 def sums_to_one(target: Tensor) -> bool:
-    """Whether one row of targets can be a distribution; values that cannot be read may be."""
+    """Whether one row of targets may be a distribution; assumed if its values cannot be read."""
     if not target.is_floating_point():
         return False
     return not values_are_visible(target) or abs(float(target.sum()) - 1) < 0.01

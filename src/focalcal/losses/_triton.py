@@ -59,7 +59,8 @@ def _table(steps: tuple[tuple[float, float], ...], device: torch.device) -> Tens
 def fused_focal(logits: Tensor, target: Tensor, *settings: Any, **named: Any) -> Tensor:
     """Focal loss, float32, of contiguous logits (N, C), reduced as cross_entropy does.
 
-    The rest are `Settings`. A label outside 0..C−1 gives NaN: an error would need synchronisation.
+    Other arguments: see `Settings`. A label outside 0..C−1 gives NaN: an error would need
+    synchronisation.
     """
     return FusedFocal.apply(logits, target.contiguous(), Settings(*settings, **named))
 
@@ -88,7 +89,7 @@ class FusedFocal(torch.autograd.Function):
 def launch_forward(
     logits: Tensor, target: Tensor, settings: Settings, tile: Tile | None = None
 ) -> tuple[Tensor, Tensor]:
-    """The value and the scratch numbers that the backward pass needs."""
+    """The value and the scratch buffer that the backward pass needs."""
     n, n_classes = logits.shape
     tile = tile or forward_tile(n_classes, logits.element_size())
     programs = -(-n // tile.rows)
@@ -133,7 +134,7 @@ def launch_backward(
     tile: Tile | None = None,
     out: Tensor | None = None,
 ) -> Tensor:
-    """The logits' gradient in their dtype, averaged if asked; `out` may be the logits themselves.
+    """The logits' gradient in their dtype, reduced as in `settings`; `out` may be the logits.
 
     grad is one number for all rows, or one per row.
     """

@@ -60,7 +60,7 @@ class AdaFocalLoss(Loss):
         return problem.pointwise(self._value)
 
     def _value(self, ce: Tensor) -> Tensor:
-        p = torch.exp(-ce).masked_fill(ce.isinf(), 0.0)  # without a gradient of 0·∞
+        p = torch.exp(-ce).masked_fill(ce.isinf(), 0.0)  # else the gradient is 0·∞
         gamma = self.gammas[bin_between(p.detach().float(), self.edges)].to(ce.dtype)
         inverse = (1 + p) ** (-gamma).clamp(min=0) * ce
         return torch.where(gamma >= 0, focal_value(ce, gamma.clamp(min=0)), inverse)

@@ -1,4 +1,4 @@
-"""Losses per sample besides the focal losses: Brier, dual focal, properised focal."""
+"""Other per-sample losses: Brier, dual focal, properised focal."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class DualFocalLoss(Loss):
         log_q = F.log_softmax(problem.logits, 1)
         ce = F.nll_loss(log_q, problem.labels, ignore_index=problem.ignore_index, reduction="none")
         below = log_q.masked_fill(log_q >= -ce.unsqueeze(1), -torch.inf).amax(1)
-        one_minus_p = (-torch.expm1(-ce)).masked_fill(ce.isinf(), 1.0)  # or its gradient is 0·∞
+        one_minus_p = (-torch.expm1(-ce)).masked_fill(ce.isinf(), 1.0)  # else the gradient is 0·∞
         # At 0 the power's derivative diverges for γ < 1 while its product with ce vanishes.
         margin = (below.exp() + one_minus_p).clamp(min=torch.finfo(ce.dtype).eps)
         return problem.per_sample(margin**self.gamma * ce)
@@ -66,7 +66,7 @@ class DualFocalLoss(Loss):
 class ProperFocalLoss(Loss):
     """L*(p) = FL(Ψ⁻¹(p)), p = softmax(logits): a proper loss, minimal at the true posterior.
 
-    Training with it and reading the softmax is training with focal loss and reading Ψ^γ(softmax).
+    Training with it and using the softmax equals training with focal loss and using Ψ^γ(softmax).
     γ ≥ 0 (below 0 the inverse map minimises no risk); 0 is cross-entropy. Computed in float64.
 
     Example:

@@ -1,4 +1,4 @@
-"""Any loss plus τ times the trace of its Hessian, and that trace alone."""
+"""Any loss plus τ times the trace of its Hessian, and the trace by itself."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def curvature_penalty(
     Args:
         loss_value: a scalar with its graph; its backward must be twice differentiable.
         parameters: the tensors that the Hessian is taken over; those that the loss does not use,
-            or that do not require a gradient, add nothing.
+            or that do not require a gradient, contribute nothing.
         probes: M, the number of probe vectors.
         generator: source of the probes, on any device; torch's default generator if None.
 
@@ -138,7 +138,7 @@ def _check_weight_norm(loss_value: Tensor) -> None:
 
 
 def _tensors(parameters: Iterable[Tensor]) -> tuple[Tensor, ...]:
-    # The rows of a single tensor are not the tensor that the loss depends on.
+    # Iterating over a single tensor gives its rows, on which the loss does not depend.
     single = isinstance(parameters, Tensor) or not isinstance(parameters, Iterable)
     found = () if single else tuple(parameters)
     if not found or not all(isinstance(p, Tensor) for p in found):
@@ -152,12 +152,12 @@ def _tensors(parameters: Iterable[Tensor]) -> tuple[Tensor, ...]:
 def hessian_products(
     value: Tensor, thetas: Sequence[Tensor], probes: Iterable, *, create_graph: bool = False
 ) -> Iterator[Sequence[Tensor | None]]:
-    """For each probe, one tensor per θ, the Hessian's product with it by θ, None where it is 0.
+    """For each probe (one tensor per θ), its Hessian product, one tensor per θ or None if 0.
 
     All probes share one recorded gradient; a loss without curvature yields nothing.
     """
     gradients = torch.autograd.grad(value, thetas, create_graph=True, allow_unused=True)
-    if create_graph and all(g is None for g in gradients):  # to be trained, not only measured
+    if create_graph and all(g is None for g in gradients):  # for training, not only measuring
         raise InputError(
             "expected a loss that depends on the parameters, got one that uses none of them; pass "
             "those of the model that computed the logits, not of a copy"
@@ -180,7 +180,7 @@ def hessian_products(
 
 
 def rademacher(like: Tensor, generator: torch.Generator | None = None) -> Tensor:
-    """±1 with equal odds, in the shape, dtype and device of `like`."""
+    """±1 with equal probability, with the shape, dtype and device of `like`."""
     device = like.device if generator is None else generator.device
     bits = torch.randint(0, 2, like.shape, generator=generator, device=device)
     return (2 * bits - 1).to(device=like.device, dtype=like.dtype)

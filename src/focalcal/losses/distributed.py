@@ -1,4 +1,4 @@
-"""Rows of all processes under torch.distributed."""
+"""Gathers the rows of all processes under torch.distributed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Focal losses that are a function of −ln p alone, on softmax and on sigmoids."""
+"""Focal losses that are a function of −ln p alone, for softmax and sigmoid outputs."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def focal_loss(
         target: labels (N, d1..dk), or probabilities of the logits' shape.
         gamma: γ > −1: one number (2 by default), a tensor of the labels' shape, or steps
             ((end, γ), ...) as in `SampleDependentFocalLoss`; a constant in the backward pass.
-            γ < 0 takes a slower way that is correct down to 1−p = 1e-19 in float32; a tensor on
-            a CUDA device does not, and loses its digits below 1−p = 1e-6.
+            γ < 0 uses a slower path that is accurate down to 1−p = 1e-19 in float32, except as a
+            tensor on a CUDA device, where accuracy is lost below 1−p = 1e-6.
         weight: (C,), multiplies the term of each class.
         ignore_index: label whose samples are left out.
         label_smoothing: share of the target spread evenly over the classes.
@@ -257,7 +257,7 @@ def _focal(problem: Problem, gamma: Gamma, reduction: str) -> Tensor:
 
 
 def check_gammas(gamma: Any, problem: Problem) -> Gamma:
-    """γ as a number, steps, or one per label on the device of the logits."""
+    """γ as a number, as steps, or as one value per label on the device of the logits."""
     if not isinstance(gamma, Tensor):
         return check_one_gamma(gamma)
     logits = problem.given

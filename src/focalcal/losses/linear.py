@@ -1,8 +1,8 @@
-"""The focal loss behind a linear layer, for vocabularies whose logits do not fit in memory.
+"""Linear layer and focal loss in one, for vocabularies whose logits do not fit in memory.
 
-The rows are taken in chunks: one product gives a chunk's logits, a fused kernel turns them into
-their gradient in place, and two products carry it to x and to the weight. Nothing
-is computed twice, and no more than one chunk of logits exists at a time.
+The rows are processed in chunks: one product gives a chunk's logits, a fused kernel turns them into
+their gradient in place, and two products propagate it to x and to the weight. Nothing is computed
+twice, and no more than one chunk of logits exists at a time.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from focalcal.losses.focal import DEFAULT_GAMMA, check_gammas, check_one_gamma
 CHUNK_BYTES = 395_000_000
 """Most bytes of logits that exist at a time."""
 ROWS = 128
-"""Chunks are whole multiples of this many rows, as the tiles of a matrix product are."""
+"""Chunks are multiples of this many rows, as are the tiles of a matrix product."""
 
 
 def linear_focal_loss(
@@ -53,7 +53,7 @@ def linear_focal_loss(
 
     Gradients are computed with the value, by three products, and `loss.backward()` only returns
     them. With reduction "none", and in float16, where a loss scale arrives with the backward pass,
-    they are computed there from logits computed again: four products. If the tokens' weights are
+    the backward pass computes the logits again: four products. If the tokens' weights are
     known in advance, `token_weight` is cheaper than reduction "none".
 
     Args:
@@ -66,12 +66,12 @@ def linear_focal_loss(
         token_weight: (...), multiplies each token's loss; "mean" divides by the sum of weights.
         ignore_index, label_smoothing, reduction: as in `focal_loss`.
         accumulate: dtype in which the weight's gradient adds up over the chunks; None is the dtype
-            of `weight`. Each product adds in float32 in any case; in bfloat16 the sum is rounded
-            once per chunk. torch.float32 rounds once in all, for 4 more bytes per weight.
+            of `weight`. Each product accumulates in float32 in any case; in bfloat16 the sum is
+            rounded once per chunk. torch.float32 rounds only once, for 4 more bytes per weight.
         chunk_bytes: how much memory a chunk of logits may take.
 
     Returns:
-        A scalar, or the labels' shape with reduction "none"; float32 (float64 of float64 input).
+        A scalar, or the labels' shape with reduction "none"; float32 (float64 for float64 input).
 
     Example:
         >>> x, weight = torch.randn(6, 4, requires_grad=True), torch.randn(9, 4)
@@ -79,7 +79,7 @@ def linear_focal_loss(
         >>> x.grad.shape
         torch.Size([6, 4])
 
-    Second derivatives are not available: take `focal_loss` of the logits for those.
+    Second derivatives are not available: use `focal_loss` on the logits for those.
     """
     check_reduction(reduction)
     if torch.is_autocast_enabled(x.device.type):
@@ -92,7 +92,7 @@ def linear_focal_loss(
                 f"{tuple(x.shape)}, got {tuple(tensor.shape)}"
             )
     rows = x.reshape(-1, x.shape[-1])
-    # The options are checked as those of focal_loss, with logits that take no memory.
+    # Options are checked as in focal_loss, on logits that take no memory.
     problem = make_problem(
         rows.detach().new_empty(()).expand(len(rows), len(weight)),
         target.reshape(-1),
@@ -180,10 +180,10 @@ class LinearFocalLoss(Loss):
 
 @dataclass(frozen=True)
 class _Settings:
-    problem: Problem  # its logits have a shape and no memory
+    problem: Problem  # its logits have a shape but no storage
     gamma: Gamma
     kept: Tensor  # the factor of each row besides its class weight, 0 where ignored
-    total: Tensor | float  # what divides the sum
+    total: Tensor | float  # divisor of the sum
     reduction: str
     accumulate: torch.dtype
     chunk: int  # rows
@@ -215,13 +215,13 @@ class _LinearFocal(torch.autograd.Function):
         if torch.is_grad_enabled():
             raise InputError(
                 "linear_focal_loss has no second derivatives (create_graph=True); "
-                "take focal_loss of the logits"
+                "use focal_loss on the logits"
             )
         if ctx.later:
             x, weight, bias, factor = ctx.saved_tensors
             _, gradients = _sweep(x, weight, bias, factor * grad, ctx.settings, ctx.wanted)
             return *gradients, None
-        # Without a reference from here autograd keeps the buffers themselves, not copies.
+        # Without a reference held here, autograd takes the buffers themselves, not copies.
         gradients, ctx.gradients = ctx.gradients, None
         if gradients is None:
             raise InputError(
@@ -239,8 +239,8 @@ def _sweep(
     settings: _Settings,
     wanted: list[bool],
 ) -> tuple[Tensor, list[Tensor | None]]:
-    """The loss of each row, and the gradients of Σ factor · loss in x, weight and bias."""
-    kind = compute_dtype(x) if x.is_cpu else x.dtype  # a CPU computes half precision in float32
+    """The loss of each row, and the gradients of Σ factor · loss for x, weight and bias."""
+    kind = compute_dtype(x) if x.is_cpu else x.dtype  # float32 for half precision on a CPU
     matrix = weight.to(kind)
     shift = None if bias is None else bias.to(kind)
     values = torch.empty_like(factor)

@@ -26,7 +26,7 @@ class MMCELoss(Loss):
     compute MMCE over the batches of all processes together (torch.distributed).
 
     Integer targets only. There is no value per sample, so reduction is "mean" or "sum" (the mean
-    times what it divides by). Memory grows with the square of the batch.
+    times its divisor). Memory grows with the square of the batch size.
 
     Example:
         >>> loss = MMCELoss(strength=2.0)
@@ -92,7 +92,7 @@ def mmce(
     kernel = torch.exp(-(confidence[:, None] - confidence[None, :]).abs() / bandwidth)
     with torch.autocast(a.device.type, enabled=False):  # in half precision a/m² underflows
         square = a @ kernel @ a
-    # The quadratic form may round below 0, and the square root has no slope at 0.
+    # The quadratic form may round below 0, and the square root has no derivative at 0.
     value = square.clamp(min=1e-12).sqrt()
     if normalization == "published":
         value = value * (right.sum() > 0) * (wrong.sum() > 0)

@@ -36,14 +36,14 @@ LOSSES: dict[str, Callable[..., Loss]] = {
     f"proper-focal-{NUMBER}": ProperFocalLoss,
     f"sigmoid-focal-{NUMBER}": focal.SigmoidFocalLoss,
 }
-"""Name, with `<number>` where one is needed, to the function that builds the loss."""
+"""Maps each name, with `<number>` where one is needed, to the function that builds the loss."""
 
 CURVATURE = "+curvature"
 CURVATURE_SETTINGS = ("parameters", "tau", "probes", "generator")
 
 
 def make_loss(name: str, **settings: Any) -> Loss:
-    """The loss of that name: `ce`, `ls-0.05`, `fl-3`, `flsd-53`, `adafocal`, `ce+curvature`, …
+    """Builds a loss by name: `ce`, `ls-0.05`, `fl-3`, `flsd-53`, `adafocal`, `ce+curvature`, …
 
     name: a key of `LOSSES` with a number for `<number>`, or one of them followed by `+curvature`,
     which also needs `parameters` (and takes `tau`, `probes`, `generator`); settings: keyword

@@ -1,4 +1,4 @@
-"""Numerical pieces that the maps share: working precision, blocks of rows, a series."""
+"""Numerical helpers of the maps: working precision, blocks of rows, a series."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from focalcal._arrays import Array, as_float, detach, is_torch, namespace
 from focalcal.errors import InputError
 
 BLOCK = 1 << 16
-"""Elements per block of rows: a handful of float64 temporaries of this size stay in cache."""
+"""Elements per block of rows: a few float64 temporaries of this size stay in cache."""
 
 TINY = 1e-290
-"""Stands in for an exact zero under a logarithm; its reciprocal is still finite."""
+"""Replaces an exact zero under a logarithm; its reciprocal is still finite."""
 
 
 def in_double(function: Callable[[Array], Array], x: Any) -> Array:
-    """`function` of x in float64, in the kind and float dtype of `x`.
+    """`function` of x computed in float64, returned in the kind and float dtype of `x`.
 
-    Results accurate to 1e-6 near saturation need more inside than float32.
+    An accuracy of 1e-6 near saturation needs intermediate results in more than float32.
     """
     x = as_float(x)
     xp = namespace(x)
@@ -48,7 +48,7 @@ def by_rows(function: Callable[[Array], Array], x: Array) -> Array:
         import torch
 
         if x.is_cuda:
-            block *= 256  # on a GPU launch overhead matters, not cache
+            block *= 256  # on a GPU, launch overhead matters more than cache
         # A loop over blocks would fix the batch size of an exported graph.
         if torch.compiler.is_compiling() or (x.requires_grad and torch.is_grad_enabled()):
             block = max(1, rows.shape[0])
@@ -68,23 +68,23 @@ def safe_log(p: Array) -> Array:
 
 
 def through_logs(log_map: Callable[[Array, float], Array], p: Array, gamma: float) -> Array:
-    """exp(log_map(log p, γ)) of rows of probabilities; exact zeros stay zeros."""
+    """exp(log_map(log p, γ)) for rows of probabilities; exact zeros remain zero."""
     # At zero the gradient of the logarithm, 1/TINY, cancels against TINY from the exponential.
     out = namespace(p).exp(log_map(safe_log(p), gamma))
     out = out - detach(out) * (detach(p) == 0)
-    # For γ < 0 the stand-in for a zero takes visible mass from a class that is certain.
+    # For γ < 0 the replacement of a zero takes visible mass from a class that is certain.
     return out / namespace(p).sum(out, axis=-1, keepdims=True)
 
 
 def not_above(values: Array, top: Array, tied: Array) -> Array:
-    """`values` moved to at most the top class's value, and ties onto it; gradients are kept."""
+    """`values` clipped to the top class's value, with ties set to it; gradients are kept."""
     xp = namespace(values)
     missing = detach(top) - detach(values)
     return values + xp.where(tied | (missing < 0), missing, xp.zeros_like(missing))
 
 
 def log_deficit(s: Array) -> Array:
-    """t(s) = 1 − log1p(s)/s for s ≥ 0, relatively exact down to t(0) = 0.
+    """t(s) = 1 − log1p(s)/s for s ≥ 0, with full relative accuracy down to t(0) = 0.
 
     With s the odds against a class, (1−q)/q, this is 1 − r(q). For small s it is summed as
     y − (1−y)(y²/3 + y⁴/5 + …) with y = s/(2+s), from log1p(s) = 2·atanh(y).

@@ -22,7 +22,7 @@ from focalcal.maps._numerics import (
 )
 
 FAR = -1e12
-"""A finite stand-in for log 0, below any log-probability the maps reach."""
+"""A finite replacement for log 0, below any log-probability that the maps reach."""
 
 
 def focal_log_map(logits: Any, gamma: float) -> Array:
@@ -121,7 +121,7 @@ def power(base: Array, exponent: float) -> Array:
     xp = namespace(base)
     if exponent == 1:
         return base
-    zero = base <= 0  # rounding may put 1 − p slightly below
+    zero = base <= 0  # rounding may make 1 − p slightly negative
     safe = xp.where(zero, 1.0, base)
     return xp.where(zero, 0.0**exponent if exponent >= 0 else xp.inf, safe**exponent)
 
@@ -129,7 +129,7 @@ def power(base: Array, exponent: float) -> Array:
 def _log_map_rows(z: Array, gamma: float) -> Array:
     """log Ψ of float64 rows, computed relative to the two largest classes of each row.
 
-    Differences of log(1−q) between classes are log1p of positive numbers without cancellation;
+    Differences of log(1−q) between classes are log1p of positive numbers, without cancellation;
     relative to the runner-up they never saturate, and the top class needs one number per row.
     """
     xp = namespace(z)
@@ -159,7 +159,7 @@ def _log_map_rows(z: Array, gamma: float) -> Array:
 
 
 def _log_one_plus_gamma_r(odds: Array, gamma: float) -> Array:
-    """log(1 + γ·r(q)) from the odds (1−q)/q, exact near r = 1 even as γ → −1."""
+    """log(1 + γ·r(q)) from the odds (1−q)/q, accurate near r = 1 even as γ → −1."""
     xp = namespace(odds)
     deficit = log_deficit(odds)
     if gamma >= 0:

@@ -1,4 +1,4 @@
-"""The inverse of Ψ^γ: what focal loss makes a classifier predict, and the loss made proper."""
+"""The inverse of Ψ^γ: the predictions that minimise focal loss, and the properised loss."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def inverse_focal_map(p: Any, gamma: float) -> Array:
     gamma = check_gamma(gamma)
 
     def log_map(z: Array, gamma: float) -> Array:
-        if gamma > 500:  # the stand-in for a zero is not small beside classes that share the mass
+        if gamma > 500:  # the replacement of a zero is not small beside classes that share the mass
             z = namespace(z).where(z <= math.log(TINY), FAR, z)
         return _inverse_log_rows(z, gamma)
 
@@ -101,8 +101,8 @@ def properized_focal_loss(p: Any, y: Any, gamma: float) -> Array:
     of_label = xp.sum(xp.where(is_label, log_q, 0.0), axis=-1)
     of_others = logsumexp(xp.where(is_label, FAR, log_q))
     # −ln q/(1−q) is 1 where 1 − q underflows; (1−q)^(1+γ) cannot overflow there, (1−q)^γ can.
-    sure = of_others < -600
-    ratio = xp.where(sure, 1.0, -of_label / xp.exp(xp.where(sure, 0.0, of_others)))
+    certain = of_others < -600
+    ratio = xp.where(certain, 1.0, -of_label / xp.exp(xp.where(certain, 0.0, of_others)))
     loss = xp.exp((1 + gamma) * of_others) * ratio
     impossible = xp.any(is_label & (p == 0), axis=-1)
     return xp.astype(xp.where(impossible, xp.inf, loss), p.dtype)
@@ -117,7 +117,7 @@ def _inverse_log_rows(z: Array, gamma: float) -> Array:
     below = xp.maximum(z - take_along_axis(z, top), FAR * xp.ones_like(z))
     log_ratio = xp.where(is_top, FAR, below)
     u, log_c = _solve(detach(log_ratio), is_top, gamma)
-    if is_torch(z):  # a step at the root has its derivatives, and two those of higher orders
+    if is_torch(z):  # a step at the root gives first derivatives, two give higher ones
         for _ in range(2):
             log_w = logsumexp(u, keepdims=True)
             step, log_c = _newton_step(u, log_w, log_c, log_ratio, is_top, gamma)
@@ -154,7 +154,7 @@ def _solve(log_ratio: Array, is_top: Array, gamma: float) -> tuple[Array, Array]
         try:
             if not bool(size > tolerance):
                 break
-        except RuntimeError:  # under vmap no value is known: all steps are taken
+        except RuntimeError:  # under vmap no value can be read: take all steps
             continue
     return u, log_c
 

@@ -63,7 +63,7 @@ def focal_loss_second_derivative(p: Any, gamma: float) -> Array:
 
 
 def _of_positive(function: Callable[[Array], Array], p: Any, at_zero: float) -> Array:
-    """`function` at p > 0 and its limit `at_zero`, which takes no part in the gradient."""
+    """`function` at p > 0, and its limit `at_zero` at 0, which has no gradient."""
 
     def extended(p: Array) -> Array:
         xp = namespace(p)

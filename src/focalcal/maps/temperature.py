@@ -15,7 +15,7 @@ from focalcal.maps.focal import binary_focal_map, focal_log_map
 
 @dataclass(frozen=True)
 class TemperatureBounds:
-    """Two temperatures between whose softmaxes Ψ^γ lies, for two classes: low ≤ T ≤ high."""
+    """Two temperatures whose softmaxes bound Ψ^γ for two classes: low ≤ T ≤ high."""
 
     gamma: float
     low: float
@@ -26,8 +26,8 @@ class TemperatureBounds:
 class ClosestTemperature:
     """The temperature closest to Ψ^γ.
 
-    `temperature` minimises the largest difference in probability, `max_error`, over `n_points` of
-    the simplex; above four classes they are a sample, and `max_error` a lower bound.
+    `temperature` minimises the largest difference in probability, `max_error`, over `n_points`
+    points of the simplex; above four classes these are a sample, and `max_error` a lower bound.
     """
 
     gamma: float
@@ -38,7 +38,7 @@ class ClosestTemperature:
 
 
 def quick_temperature(gamma: float) -> float:
-    """T of temperature scaling that acts like Ψ^γ on two classes, 1/T = 1+γ−.38629γ/(1+.69315γ).
+    """The T that approximates Ψ^γ on two classes, 1/T = 1+γ−.38629γ/(1+.69315γ).
 
     1/T is the slope of the map at probability ½ (.38629 = ln 4 − 1, .69315 = ln 2); the difference
     to Ψ in probability is at most 2.2e-3 for γ in [0, 12].
@@ -52,7 +52,7 @@ def quick_temperature(gamma: float) -> float:
 
 
 def temperature_bounds(gamma: float) -> TemperatureBounds:
-    """Temperatures between which Ψ^γ lies for two classes, at every logit.
+    """Temperatures that bound Ψ^γ for two classes at every logit.
 
     σ(s(γ+1−ln(γ+1)/2)) ≤ Ψ ≤ σ(s(γ+1)) for s > 0, mirrored for s < 0; for γ < 0 the ends swap.
 
@@ -137,7 +137,7 @@ def closest_temperature(
     at = int(np.argmin([worst(inverse_t) for inverse_t in scan]))
     best = best_between(scan[max(at - 1, 0)], scan[min(at + 1, len(scan) - 1)])
     for _ in range(6 if exact else 0):
-        # At the best T several points have the same error: refine each class's, of either sign.
+        # At the best T several points share the largest error: refine those of each class and sign.
         apart = mapped - softmax(points * best.x)
         ends = np.concatenate([apart.argmax(axis=0), apart.argmin(axis=0)])
         added = _climb(points[ends], best.x, gamma)
@@ -154,7 +154,7 @@ def _errors(points: np.ndarray, mapped: np.ndarray, inverse_t: float) -> np.ndar
 
 
 def _climb(rows: np.ndarray, inverse_t: float, gamma: float) -> np.ndarray:
-    """Points of larger error near the given ones, by random search with a shrinking radius."""
+    """Points near the given ones with larger errors, by random search with a shrinking radius."""
     cloud = np.random.default_rng(0).normal(size=(1, 40, rows.shape[1]))
     cloud[:, 0] = 0  # the point itself stays a candidate
     for radius in 0.2 * 0.6 ** np.arange(16):
@@ -176,7 +176,7 @@ def _grid(n_classes: int) -> np.ndarray:
 
 
 def _sample(n_classes: int, n_samples: int, seed: int) -> np.ndarray:
-    """Random logits, and the patterns that are worst for few classes: one on top, some tied."""
+    """Random logits, and the patterns that are worst for few classes: one class on top of ties."""
     rng = np.random.default_rng(seed)
     spread = rng.gamma(1.0, 3.0, size=(n_samples, 1))
     rows = [rng.normal(size=(n_samples, n_classes)) * spread]

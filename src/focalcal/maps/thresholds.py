@@ -19,9 +19,9 @@ def gamma_for_probability(p0: Any) -> Array:
     """γ*(p0): the γ whose gradients are larger than cross-entropy's below p0 and smaller above.
 
     γ* = a/b + W₋₁(−a^(1−a/b)·ln(a)/b)/ln a, a = 1−p0, b = p0·ln p0: the root of g(p0,γ) = 1 other
-    than γ = 0. From p0 = ½ up every γ ≥ 0 satisfies g ≤ 1, and the answer is 0.
+    than γ = 0. For p0 ≥ ½ every γ ≥ 0 satisfies g ≤ 1, and the result is 0.
 
-    p0: probabilities in (0, 1), any shape. Accurate also just below ½, where W₋₁ loses all digits.
+    p0: probabilities in (0, 1), any shape. Accurate even just below ½, where W₋₁ loses all digits.
 
     >>> gamma_for_probability([0.2, 0.25, 0.5]).round(3)
     array([4.851, 3.07 , 0.   ])
@@ -59,7 +59,7 @@ def probability_for_gamma(gamma: float) -> float:
     """
     gamma = check_gamma(gamma)
     if gamma < 0:
-        raise InputError(f"expected gamma >= 0, got {gamma}; below 0 no probability has it")
+        raise InputError(f"expected gamma >= 0, got {gamma}; no probability gives a negative one")
     if gamma == 0:
         return 0.5
 
@@ -73,8 +73,8 @@ def probability_for_gamma(gamma: float) -> float:
 class ConfidenceChangeRegion:
     """Where Ψ^γ raises or lowers the largest probability.
 
-    A top probability of at least `never_lowered_from` is never lowered. If the other classes are
-    equal, those strictly between the two ends of `lowered` are; None means that none is.
+    A top probability of at least `never_lowered_from` is never lowered. If all other classes are
+    equally likely, exactly those strictly inside `lowered` are lowered; None means that none is.
     """
 
     gamma: float
@@ -86,10 +86,10 @@ class ConfidenceChangeRegion:
 def confidence_change_region(gamma: float, n_classes: int) -> ConfidenceChangeRegion:
     """Where Ψ^γ raises or lowers the top probability q.
 
-    Ψ does not lower it iff Σ_k q_k/g(q_k) ≤ 1/g(q). Hence never where g(q,γ) ≤ 1, that is
+    Ψ does not lower it iff Σ_k q_k/g(q_k) ≤ 1/g(q). Hence it never does if g(q,γ) ≤ 1, that is
     q ≥ p0 with γ*(p0) = γ; and with the rest equal, u = (1−q)/(K−1) each, iff g(u) ≥ g(q).
 
-    gamma: γ ≥ 0; n_classes: K ≥ 2, with no region that is lowered for two and three.
+    gamma: γ ≥ 0; n_classes: K ≥ 2; for two and three classes no probability is lowered.
 
     >>> region = confidence_change_region(3.0, 1000)
     >>> [round(end, 4) for end in region.lowered], round(region.never_lowered_from, 4)

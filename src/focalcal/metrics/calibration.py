@@ -15,7 +15,7 @@ from focalcal.stats import CalibrationStats
 
 
 def _cut_bound(s: CalibrationStats) -> float:
-    """Without the cells that hold a quantile, true and found bins of equal mass are the same.
+    """Without the cells that hold a quantile, exact and histogram equal-mass bins are the same.
 
     Putting a cell back changes either error by at most its slack.
     """
@@ -25,7 +25,7 @@ def _cut_bound(s: CalibrationStats) -> float:
 
 
 def _running_bound(s: CalibrationStats) -> float:
-    """Running sums are exact between cells; inside one they stray by at most its slack."""
+    """Running sums are exact between cells; inside a cell they deviate by at most its slack."""
     return float(s.ordered.slack.max() / s.ordered.total)
 
 
@@ -69,8 +69,8 @@ def debiased_ece(s: CalibrationStats) -> Any:
     """Debiased ℓ2 calibration error of the top label, in bins of equal mass.
 
     The root of max(0, Σ_b (n_b/n)·[(ȳ_b − p̄_b)² − ȳ_b(1−ȳ_b)/(n_b−1)]): the plug-in square is too
-    large by the sampling variance of ȳ_b, which the second term takes off. A bin with one sample
-    has no variance to estimate and keeps its square.
+    large by the sampling variance of ȳ_b, which the second term subtracts. A bin with one sample
+    has no variance estimate and keeps its square.
 
     >>> debiased_ece([1, 0, 1, 0], [0.5, 0.5, 0.5, 0.5])
     0.0
@@ -90,7 +90,7 @@ def debiased_ece(s: CalibrationStats) -> Any:
 def classwise_ece(s: CalibrationStats) -> Any:
     """Mean over classes of the ECE of each class's probability, equally wide bins.
 
-    Classes are the columns of y_prob, also those absent from the labels.
+    Classes are the columns of y_prob, including those absent from the labels.
 
     >>> round(classwise_ece([0, 1], [[0.8, 0.2], [0.3, 0.7]]), 3)
     0.25
@@ -124,7 +124,7 @@ def ace(s: CalibrationStats) -> Any:
 @metric(
     "MCE (worst bin)",
     interval=None,
-    why="the largest of several noisy gaps is mostly that of the emptiest bin",
+    why="the largest of several noisy gaps is usually that of the bin with the fewest samples",
     show="terminal",
 )
 def mce(s: CalibrationStats) -> Any:
@@ -178,7 +178,7 @@ def confidence_gap(s: CalibrationStats) -> Any:
 
 @of_samples("top")
 def reliability(sample: Sample) -> Bins:
-    """The top-label samples in equally wide confidence bins: what `ece` and the diagrams read.
+    """The top-label samples in equally wide confidence bins, as in `ece` and the diagrams.
 
     >>> reliability([1, 0], confidence=[0.8, 0.3], bins=2).gap
     array([ 0.3, -0.2])

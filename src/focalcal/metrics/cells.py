@@ -1,4 +1,4 @@
-"""Cells (class, bin) of the probabilities: what the intervals of class-wise errors are made of."""
+"""Cells (class, bin) of the probabilities: the basis of the intervals of class-wise errors."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class Cells:
     """Gaps of cells and their noise, from one pass over the samples of bins (K, M).
 
     gap: Σ (p − 1[y=k]) over a cell, divided by n, (K, M); noise: its standard deviation, the
-    smaller and the larger of two estimates; linear: for both, the variance of what E|gap| is to
-    first order, as a multiple of what independent cells would have; squares: what each sample adds
-    to Σ (n_kb/n)·gap² to first order, (N,).
+    smaller and the larger of two estimates; linear: for both, the first-order variance of E|gap|,
+    relative to that of independent cells; squares: the first-order contribution of each sample to
+    Σ (n_kb/n)·gap², (N,).
     """
 
     def __init__(self, sample: Sample, b: Bins) -> None:
@@ -32,7 +32,7 @@ class Cells:
         p, y = (ratio_or_zero(sums, b.counts) for sums in (b.confidence_sums, b.correct_sums))
         self.gap = (b.confidence_sums - b.correct_sums) / n
         either = _noise(b.counts, p) / n, _noise(b.counts, y) / n
-        either = [np.where(s > 1e-9 * np.abs(self.gap), s, 0.0) for s in either]  # less is none
+        either = [np.where(s > 1e-9 * np.abs(self.gap), s, 0.0) for s in either]  # rounding
         self.noise = np.minimum(*either), np.maximum(*either)
         slopes = [
             np.where(s > 0, mean_slope(self.gap / np.where(s > 0, s, 1.0)), np.sign(self.gap)) / k
@@ -64,7 +64,7 @@ def _scores(sample: Sample, edges: np.ndarray, slope: np.ndarray, level: np.ndar
 
 
 def _noise(counts: np.ndarray, p: np.ndarray) -> np.ndarray:
-    """√(π/2)·E|X − np| of X hits in n = `counts`: normal, and Poisson in cells of a few hits."""
+    """√(π/2)·E|X − np| of X hits in n = `counts`: normal, or Poisson in cells with few hits."""
     from scipy.special import gammaln
 
     expected = counts * np.minimum(p, 1 - p)

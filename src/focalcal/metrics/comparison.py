@@ -17,9 +17,9 @@ from focalcal.metrics.sample import EVERYTHING, Sample
 from focalcal.metrics.summary import Estimate, plain
 
 GROUPS = 30
-"""Groups that are left out in turn for the intervals of class-wise metrics."""
+"""Groups left out in turn for the intervals of class-wise metrics."""
 MOST = 5_000_000
-"""Probabilities (N·K) up to which class-wise metrics are computed again for each group."""
+"""The most probabilities (N·K) for which class-wise metrics are recomputed for each group."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Difference:
     """A metric of two models: both values, second − first with its interval, and a p-value.
 
     Interval and p-value are NaN where the metric is undefined, class-wise on too many
-    probabilities, or rests on one sample of either model. `better` is "first", "second", or "" if
+    probabilities, or based on one sample of either model. `better` is "first", "second", or "" if
     the difference is not significant.
     """
 
@@ -69,14 +69,14 @@ def compare(
 ) -> Comparison:
     """Paired differences of every metric between two models, second − first.
 
-    The same samples are drawn for both (paired bootstrap), so that what makes a sample hard for
-    both cancels. The p-value is the share of resampled differences at least as far from the
-    difference as that is from 0, or that of Student's t with the resamples' standard deviation if
-    larger: few samples, such as those of wrong predictions, spread too little in resamples. The
-    interval holds the values that this test does not reject.
+    The same samples are drawn for both (paired bootstrap), so that difficulty shared by both
+    cancels. The p-value is the share of resampled differences at least as far from the difference
+    as that is from 0, or that of Student's t with the resamples' standard deviation if larger: few
+    samples, such as wrong predictions, vary too little in resamples. The interval holds the values
+    that this test does not reject.
     Unlike a test that swaps the models at random, it stays valid where the metric agrees but the
     models do not (one over-, the other under-confident). Class-wise metrics use a jackknife over 30
-    groups of samples. Each metric is tested by itself: decide beforehand which one counts.
+    groups of samples. Each metric is tested on its own: decide beforehand which one counts.
 
     y_true: (N,) labels; first, second: (N, K) probabilities, or (N,) for class 1 of two; or both
     `Predictions` with labels, and y_true None.
@@ -122,9 +122,9 @@ def compare(
         few = a.n
         if m.within:
             few = min(size[m.within] for size in sizes)
-        elif m.interval == "bootstrap" and not m.tested:  # right samples against wrong ones
+        elif m.interval == "bootstrap" and not m.tested:  # compares right samples with wrong ones
             few = min(min(size["right"], size["wrong"]) for size in sizes)
-        change = 0.0 if math.isclose(x, y, rel_tol=1e-12) else y - x  # rounding is no difference
+        change = 0.0 if math.isclose(x, y, rel_tol=1e-12) else y - x  # not a mere rounding error
         estimate, p = _tested(change, spread.get(name), level, few, jackknife=not m.resampled)
         estimate = dataclasses.replace(estimate, n=a.n)
         better = ""
@@ -137,9 +137,9 @@ def compare(
 def _tested(
     value: float, draws: np.ndarray | None, level: float, n: int, *, jackknife: bool
 ) -> tuple[Estimate, float]:
-    """The symmetric interval and the p-value of a difference that rests on n samples."""
+    """The symmetric interval and the p-value of a difference based on n samples."""
     draws = np.empty(0) if draws is None else draws[np.isfinite(draws)]
-    if not math.isfinite(value) or len(draws) < 2 or n < 2:  # one sample has no spread
+    if not math.isfinite(value) or len(draws) < 2 or n < 2:  # one sample has no variance
         return Estimate(value, math.nan, math.nan, n), math.nan
     from scipy.special import stdtr, stdtrit
 
@@ -151,7 +151,7 @@ def _tested(
     else:
         away = np.abs(draws - value)
         p = p_value(away, abs(value))
-        # A value is rejected if at most so many draws, and itself, are as far away.
+        # A value is rejected if at most this many draws, itself included, are as far away.
         rejected = int((1 - level) * (len(away) + 1) + 1e-9)
         half = float(np.sort(away)[-max(rejected, 1)])
         error = math.sqrt(float(away @ away) / len(away) * n / (n - 1))

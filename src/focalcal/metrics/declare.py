@@ -25,11 +25,11 @@ class Metric:
     title: its displayed name; unit: "%" or ""; range: least and largest value; better: "lower",
     "higher" or ""; needs: the parts of the statistics it reads, of "sums", "top", "order",
     "classes" and "even"; interval: "bootstrap", a function (value, sample, level) → (low, high),
-    or None, and then `why` says why there is none; tested: a calibration error of the top label,
-    0 for calibrated data, whose interval reaches 0 unless the test rejects; bound: how far the
-    value of a histogram can be from the exact one; within: "right", "wrong" or "high" if it reads
-    only those samples; show: "report" (there and in the terminal), "terminal", or "" (JSON only);
-    digits: printed after the point, 2 for "%" and else 4.
+    or None, for the reason `why`; tested: a calibration error of the top label, 0 for calibrated
+    data, whose interval reaches 0 unless the test rejects; bound: how far the value from a
+    histogram can be from the exact one; within: "right", "wrong" or "high" if it reads only those
+    samples; show: "report" (there and in the terminal), "terminal", or "" (JSON only); digits:
+    printed after the decimal point, by default 2 for "%" and 4 otherwise.
     """
 
     name: str
@@ -50,7 +50,7 @@ class Metric:
 
     @property
     def streams(self) -> bool:
-        """Whether merged statistics give it, exactly or within a bound."""
+        """Whether it can be computed from merged statistics, exactly or within a bound."""
         return "even" not in self.needs and ("order" not in self.needs or self.bound is not None)
 
     @property
@@ -67,7 +67,7 @@ class Metric:
 
     @property
     def heading(self) -> str:
-        """The title above a column of numbers without units, such as "ECE, %"."""
+        """The heading of a column of numbers without units, such as "ECE, %"."""
         return f"{self.title}, %" if self.unit == "%" and "%" not in self.title else self.title
 
     def number(self, value: float) -> str:
@@ -76,7 +76,7 @@ class Metric:
 
 
 def named(found: Mapping[str, Any], name: str) -> Any:
-    """The entry of that name; the error for any other lists them."""
+    """The entry with this name; otherwise a KeyError that lists the names."""
     if name not in found:
         listed = ", ".join([*found][:40]) + (", …" if len(found) > 40 else "")
         raise KeyError(f"expected one of {listed}; got {name!r}")
@@ -84,7 +84,7 @@ def named(found: Mapping[str, Any], name: str) -> Any:
 
 
 def decimal(x: float, form: str = "z.4g") -> str:
-    """A number as people read it: with "−" and without "−0.00"; "∞", or "–" if undefined."""
+    """A number formatted for people: "−", never "−0.00", "∞", and "–" if undefined."""
     if math.isnan(x):
         return "–"
     return f"{x:{form}}".replace("inf", "∞").replace("-", "−")
@@ -101,7 +101,7 @@ def p_text(p: float) -> str:
 
 
 def p_cell(p: float) -> str:
-    """A p-value under the heading "p"; empty where there is none."""
+    """A p-value for a column with the heading "p"; empty if there is none."""
     return "" if math.isnan(p) else p_text(p).removeprefix("p ").removeprefix("= ")
 
 
@@ -116,7 +116,7 @@ def metric(
     sums: dict[str, Callable[..., np.ndarray]] | None = None,
     **fields: Any,
 ) -> Callable[[Callable[[CalibrationStats], Any]], Callable[..., float]]:
-    """Declare a metric by its function of `CalibrationStats`; what is returned takes data.
+    """Declare a metric by its function of `CalibrationStats`; the returned function takes data.
 
     fields: those of `Metric`; sums: further sums over samples, functions of (columns, threshold).
 

@@ -1,12 +1,11 @@
-"""Intervals of metrics, and why each is as it is; docs/metrics.md shows how often they cover.
+"""Intervals of metrics and the reasons for them; docs/metrics.md shows their coverage.
 
 A mean has Hall's interval, which allows for skewness, and a share the exact one. A calibration
 error is a sum of absolute values or squares: noise alone makes it positive, and resampling adds
-noise once more. Squares have a known bias, which is taken off. The bootstrap interval of the other
-top-label errors has the larger of its half-widths on both sides, and below the value also the bias
-of the resamples; all of them reach 0 unless the test of "calibrated" rejects. A class-wise error
-sums K·M noisy gaps, whose noise would swamp that; its interval comes from the known variance of
-each gap.
+noise once more. Squares have a known bias, which is subtracted. The bootstrap interval of the other
+top-label errors has the larger of its half-widths on both sides, extended downwards by the bias of
+the resamples; all of them reach 0 unless the test of "calibrated" rejects. A class-wise error sums
+K·M noisy gaps, too many for a bootstrap; its interval comes from the known variance of each gap.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ Interval = Callable[[float, "Sample", float], Ends]
 
 _NONE = math.nan, math.nan
 _MOST_SKEWED = 0.3
-"""Of resamples: the skewness of 200 is known to ± 0.17, and Hall's interval explodes beyond 0.4."""
+"""For resamples: that of 200 is known to ± 0.17, and Hall's interval explodes beyond 0.4."""
 _STEPS = 24
 
 
@@ -43,7 +42,7 @@ def bootstrap_interval(
     draws = draws[~np.isnan(draws)]
     if len(draws) < 2:
         return _NONE
-    if not metric.tested:  # right samples against wrong ones
+    if not metric.tested:  # compares right samples with wrong ones
         _, spread, skewness = moments(draws, None)
         skewness = min(max(skewness, -_MOST_SKEWED), _MOST_SKEWED)
         return _hall(value, spread, skewness, level, few)
@@ -75,18 +74,18 @@ def loss_interval(name: str) -> Interval:
     def interval(value: float, sample: Sample, level: float) -> Ends:
         low, high = mean_interval(lambda s: s.values[name])(value, sample, level)
         more = _unseen_errors(name, sample, level)
-        return (low, high + more) if more == more else _NONE
+        return _NONE if math.isnan(more) else (low, high + more)
 
     return interval
 
 
 def _unseen_errors(name: str, sample: Sample, level: float) -> float:
-    """What errors may add to a mean loss of samples that are all right; 0 if some are wrong.
+    """What unseen errors may add to a mean loss if all samples are right; 0 if some are wrong.
 
-    Losses of right samples say nothing about those of wrong ones. As many errors are allowed for as
-    the interval of the accuracy does. One of confidence c costs what it does in the mean over the
-    other classes: (H + c·ln c)/(1 − c) nats, or Σp² + 1 − 2·(Σp² − c²)/(1 − c) of the Brier score.
-    The log-loss of errors at c = 1 is unknown: they are left out, NaN if there are no others.
+    Losses of right samples tell nothing about those of wrong ones. As many errors are allowed for
+    as in the interval of the accuracy. An error at confidence c costs its mean over the other
+    classes: (H + c·ln c)/(1 − c) nats, or Σp² + 1 − 2·(Σp² − c²)/(1 − c) of the Brier score. The
+    log-loss of errors at c = 1 is unknown: they are left out, NaN if there are no others.
     """
     errors = _unseen_share(sample, level)
     if errors == 0:
@@ -106,15 +105,15 @@ def _unseen_errors(name: str, sample: Sample, level: float) -> float:
 
 
 def _unseen_share(sample: Sample, level: float) -> float:
-    """The share of errors that samples which are all right do not exclude; 0 if some are wrong."""
+    """If all samples are right, the share of errors they cannot exclude; 0 if some are wrong."""
     return 1 - _exact(1.0, sample.total, level)[0] if sample.correct.all() else 0.0
 
 
 def skipped_share(few: float, n: float, level: float) -> float:
-    """How much further the exact interval of few samples of n reaches up than the normal one.
+    """How much further up the exact interval of `few` of n samples reaches than the normal one.
 
-    Few errors, or none, show too little spread: up to so many more would make an error smaller
-    that comes from too little confidence.
+    Few or no errors show too little variance: this share of further errors would reduce a
+    calibration error caused by under-confidence.
     """
     share = few / n
     reach = NormalDist().inv_cdf((1 + level) / 2) * math.sqrt(share * (1 - share) / n)
@@ -122,9 +121,9 @@ def skipped_share(few: float, n: float, level: float) -> float:
 
 
 def gap_interval(value: float, sample: Sample, level: float) -> Ends:
-    """The interval of confidence − accuracy; if all are right or all wrong, the accuracy's.
+    """The interval of confidence − accuracy; if all are right or all wrong, that of the accuracy.
 
-    No spread is seen of what did not happen, but 20 right samples do not prove an accuracy of 1.
+    Correctness then shows no variance, but 20 right samples do not prove an accuracy of 1.
     """
     share = float(np.average(sample.correct, weights=sample.weights))
     if 0 < share < 1:
@@ -141,7 +140,7 @@ def moments(x: np.ndarray, weights: np.ndarray | None) -> tuple[float, float, fl
         return math.nan, math.nan, 0.0
     mean = x @ w / n
     off = x - mean
-    largest = np.abs(off).max() or 1.0  # losses of 1e-200 have no squares
+    largest = np.abs(off).max() or 1.0  # squares of 1e-200 would underflow
     off = off / largest
     square, cube = off**2 @ w, off**3 @ w
     skewness = cube / n / (square / n) ** 1.5 if square > 0 else 0.0
@@ -178,7 +177,7 @@ def high_proportion_interval(value: float, sample: Sample, level: float) -> Ends
 def _exact(share: float, n: float, level: float) -> Ends:
     """Clopper and Pearson's interval: Wilson's covers at 95 %, but not at the levels of slices.
 
-    A share of less than half a sample, by weights, is not known to be above 0.
+    With less than half a (weighted) sample, a share is not known to be above 0.
     """
     hits = min(n * share, n)
     low, high = share_interval(hits, n, level)
@@ -189,12 +188,12 @@ def class_error_interval(part: str) -> Interval:
     """The interval of (1/K) Σ_k Σ_b |g_kb|, g the sum of p − 1[y=k] over a cell, divided by n.
 
     g = δ + s·Z with s = √(n_kb·p(1−p))/n, so E|g| = s·h(δ/s), h(x) = E|x + Z|. The interval holds
-    t·Σ|δ|/K for every scale t at which the value is within z standard errors of the mean that gaps
-    t·δ would give it. How δ spreads over the cells, and p itself, are unknown. The upper end takes
-    δ = g and the mean probability p̄. The lower end takes g shrunk by James and Stein's rule, where
-    small gaps are all noise, and of p̄ and the frequency ȳ the one with more noise. The interval is
-    extended to the value, which lies above it where noise is most of the value, and by errors that
-    the accuracy allows for if all samples are right: each moves the gaps of two classes.
+    t·Σ|δ|/K for every scale t at which the value is within z standard errors of its mean under gaps
+    t·δ. The distribution of δ over the cells, and p itself, are unknown. The upper end uses δ = g
+    and the mean probability p̄. The lower end uses g shrunk by James and Stein's rule, where small
+    gaps are all noise, and of p̄ and the frequency ȳ the one with more noise. The interval is
+    extended to the value, which lies above it if noise dominates, and, if all samples are right, by
+    the errors that the accuracy allows for: each moves the gaps of two classes.
     """
 
     def interval(value: float, sample: Sample, level: float) -> Ends:
@@ -214,7 +213,7 @@ def _error_end(cells: Cells, which: int, shape: np.ndarray, z: float, value: flo
     """t·Σ|δ|/K, δ = s·shape, at the t where the value is z standard errors from its mean."""
     s, linear = cells.noise[which], cells.linear[which]
     k = len(s)
-    sure = float(np.abs(cells.gap[s == 0]).sum())  # cells without noise
+    noiseless = float(np.abs(cells.gap[s == 0]).sum())
 
     def mean(t: float) -> float:
         u = t * shape
@@ -222,9 +221,9 @@ def _error_end(cells: Cells, which: int, shape: np.ndarray, z: float, value: flo
         absolute = u * h + math.sqrt(2 / math.pi) * np.exp(-0.5 * u**2)  # E|u + Z|
         folded = np.maximum(u**2 + 1 - absolute**2 - h**2, 0) * _shared(k)
         error = math.sqrt(float(np.sum(s**2 * (linear * h**2 + folded)))) / k
-        return float((s * absolute).sum() + t * sure) / k + z * error
+        return float((s * absolute).sum() + t * noiseless) / k + z * error
 
-    return (float((s * np.abs(shape)).sum()) + sure) / k * _solve(mean, value)
+    return (float((s * np.abs(shape)).sum()) + noiseless) / k * _solve(mean, value)
 
 
 def _shared(k: int) -> float:
@@ -235,8 +234,8 @@ def _shared(k: int) -> float:
 def calibration_interval(value: float, sample: Sample, level: float) -> Ends:
     """The interval of Σ_k Σ_b (n_kb/n)·gap², whose bias is known; extended to the value.
 
-    If all samples are right, it allows for errors as the accuracy does: they move the gap of two
-    classes each.
+    If all samples are right, it allows for as many errors as the accuracy does, each of which moves
+    the gaps of two classes.
     """
     scale, errors = _brier_scale(sample), _unseen_share(sample, level)
     low, high = _brier_ends(value, -1, sample.class_cells.squares, sample, level)
@@ -246,14 +245,14 @@ def calibration_interval(value: float, sample: Sample, level: float) -> Ends:
 
 
 def refinement_interval(value: float, sample: Sample, level: float) -> Ends:
-    """The interval of the Brier score less its calibration part, which takes too much off it."""
+    """The interval of the Brier score minus its calibration part, which is biased upwards."""
     rest = sample.values["brier"] / _brier_scale(sample) - sample.class_cells.squares
     low, high = _brier_ends(value, 1, rest, sample, level)
     return min(low, value), max(high + _unseen_errors("brier", sample, level), value)
 
 
 def _brier_ends(value: float, sign: int, scores: np.ndarray, sample: Sample, level: float) -> Ends:
-    """The ends for a part of the Brier score, whose bias is the other's with the other sign."""
+    """The interval of a part of the Brier score; the two parts have opposite biases."""
     k, scale = len(sample.classes.counts), _brier_scale(sample)
     bias, noise = _bias(sample.classes, k)
     ends = _square_ends(value / scale + sign * bias, scores, noise * _shared(k), sample, level)
@@ -261,12 +260,12 @@ def _brier_ends(value: float, sign: int, scores: np.ndarray, sample: Sample, lev
 
 
 def _brier_scale(sample: Sample) -> float:
-    """One column is counted once: half of the sum over both classes."""
+    """0.5 for a binary classifier with one column: half of the sum over both classes."""
     return 0.5 if sample.data.kind == "binary" else 1.0
 
 
 def root_interval(even: bool) -> Interval:
-    """The interval of a root of Σ_b (n_b/n)·gap² of the top label, by that of its square.
+    """The interval of the root of Σ_b (n_b/n)·gap² of the top label, from that of its square.
 
     even: bins of equal mass, else of equal width.
     """
@@ -295,10 +294,10 @@ def _bias(b: Bins, k: int = 1) -> tuple[float, float]:
     gap = _bins.ratio_or_zero(b.confidence_sums - b.correct_sums, b.counts)
     rate = _bins.ratio_or_zero(b.correct_sums, b.counts)
     noise = np.where(b.counts >= 2, rate * (1 - rate) / np.maximum(b.counts - 1, 1), gap**2)
-    if k > 1:  # cells of classes with hits only, or with none, do not show their noise
-        p, sure = gap + rate, (rate == 0) | (rate == 1)
+    if k > 1:  # cells with only hits or none do not show their noise
+        p, constant = gap + rate, (rate == 0) | (rate == 1)
         unseen = np.minimum(p * (1 - p) / np.maximum(b.counts, 1), gap**2)
-        noise = np.where(sure, np.maximum(noise, unseen), noise)
+        noise = np.where(constant, np.maximum(noise, unseen), noise)
     noise = b.share * noise
     return float(noise.sum()), 2 * float((noise**2).sum())
 

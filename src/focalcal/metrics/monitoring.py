@@ -1,9 +1,8 @@
 """Monitoring: batches are compared with a reference, by tests that are valid after every batch.
 
-The hypotheses of `TESTS`, of which the last needs no labels, are tested over the whole life of a
-monitor, each at a third of 1 − level, so that all false alarms together have a probability of at
-most 1 − level for any number of batches. The tests are e-processes, see
-`focalcal.metrics.sequential`.
+The hypotheses of `TESTS`, the last of which needs no labels, are tested over the whole life of a
+monitor, each at a third of 1 − level, so that the probability of any false alarm is at most
+1 − level for any number of batches. The tests are e-processes, see `focalcal.metrics.sequential`.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from focalcal.stats import PARTS, CalibrationStats, numbers
 
 FORMAT, VERSION = "focalcal-monitor", 1
 BINS = 20
-"""Bins of equal mass of the reference's confidences, in which batches are compared with it."""
+"""Equal-mass bins of the reference's confidences, in which batches are compared with it."""
 ADVICE = (
     "After an alarm: look for the slice that changed, fit a calibrator to recent labelled samples, "
     "and start a new monitor from them."
@@ -50,7 +49,7 @@ _FOUND = {
 
 @dataclasses.dataclass(frozen=True)
 class Batch:
-    """What a monitor keeps of some samples; parts of one batch add up.
+    """What a monitor keeps of some samples; parts of one batch can be added.
 
     seen: all confidences in the reference's bins; labelled: those with labels; variance: Σ c(1 − c)
     of all confidences; ratios: of `miscalibration_ratios`; stats: for the metrics, None unlabelled.
@@ -142,7 +141,7 @@ class Monitor:
         self.results: list[BatchResult] = []
 
     def summarise(self, y_prob: Any, y_true: Any = None) -> Batch:
-        """What `update` needs of some samples; parts that were read apart can be added."""
+        """What `update` needs from some samples; the summaries of parts can be added."""
         labels, probs = check_classes(y_true, y_prob)
         if probs.shape[1] != self.n_classes:
             raise InputError(
@@ -162,7 +161,7 @@ class Monitor:
         return Batch(seen, seen, variance, ratios, stats)
 
     def update(self, name: str, y_prob: Any, y_true: Any = None) -> BatchResult:
-        """Test a further batch: probabilities (N, K) and labels (N,) if known; or a `Batch`."""
+        """Test another batch: probabilities (N, K) and, if known, labels (N,); or a `Batch`."""
         batch = y_prob if isinstance(y_prob, Batch) else self.summarise(y_prob, y_true)
         before = set(self.alarms)
         ratios = {"confidences": confidence_ratios(self.seen, batch.seen)}
@@ -192,12 +191,12 @@ class Monitor:
 
     @property
     def threshold(self) -> float:
-        """An alarm is a p-value of at most this: the tests share 1 − level."""
+        """The p-value at or below which a test raises an alarm: the tests share 1 − level."""
         return (1 - self.level) / len(TESTS)
 
     @property
     def alarms(self) -> dict[str, str]:
-        """The tests that have raised an alarm, with the batch that did."""
+        """The tests that have raised an alarm, with the batch that raised it."""
         return {test: r.name for r in self.results for test in r.alarms}
 
     @property
@@ -216,12 +215,12 @@ class Monitor:
         n = int(batch.seen.total)
         value = float(batch.seen.confidence_sums.sum()) / n
         variance = batch.variance / n**2 + self.reference["gap_variance"]
-        # Half a sample more: the number of errors is whole, and 0 or 1 of them where they are rare.
+        # Half a sample more, since the number of errors is whole, and 0 or 1 if they are rare.
         half = float(ndtri((1 + self.level) / 2)) * math.sqrt(variance) + 0.5 / n
         return Estimate(value, max(value - half, 0.0), min(value + half, 1.0), n)
 
     def _caution(self, alarms: set[str]) -> str:
-        """Why the mean confidence may not be the accuracy; no label-free method sees all cases."""
+        """Why the mean confidence may differ from the accuracy, as far as can be detected."""
         if "calibrated" in alarms or "reference" in alarms:
             return "labelled batches are not calibrated"
         if self.reference["p_value"] < 0.05:

@@ -14,7 +14,7 @@ from focalcal._checks import check_level
 
 @dataclasses.dataclass(frozen=True)
 class Estimate:
-    """A metric with its interval (NaN where it has none) and the number of samples behind it."""
+    """A metric with its interval (NaN if it has none) and its number of samples."""
 
     value: float
     low: float
@@ -45,11 +45,11 @@ def share_interval(hits: Any, n: Any, level: float = 0.95) -> tuple[np.ndarray, 
     check_level(level)
     hits, n = np.asarray(hits, dtype=np.float64), np.asarray(n, dtype=np.float64)
     misses, tail = n - hits, (1 - level) / 2
-    # The quantile of Beta(0, ·) is 0 and that of Beta(·, 0) is 1; SciPy has them as NaN. The
-    # floor only keeps the arguments that np.where does not select in range.
-    some = 1e-9
-    low = np.where(hits > 0, betaincinv(np.maximum(hits, some), misses + 1, tail), 0.0)
-    high = np.where(misses > 0, betaincinv(hits + 1, np.maximum(misses, some), 1 - tail), 1.0)
+    # The quantile of Beta(0, ·) is 0 and that of Beta(·, 0) is 1, where SciPy returns NaN. The
+    # floor only keeps arguments that np.where does not select in range.
+    floor = 1e-9
+    low = np.where(hits > 0, betaincinv(np.maximum(hits, floor), misses + 1, tail), 0.0)
+    high = np.where(misses > 0, betaincinv(hits + 1, np.maximum(misses, floor), 1 - tail), 1.0)
     return np.where(n > 0, low, np.nan), np.where(n > 0, high, np.nan)
 
 

@@ -1,8 +1,8 @@
-"""Resampling: bootstrap values of metrics, in pairs too, and the test of "calibrated".
+"""Resampling: bootstrap values of metrics, single or paired, and the test of "calibrated".
 
-A bootstrap sample is a row of counts, how often each sample was drawn. Samples are sorted and
+A bootstrap sample is a row of counts: how often each sample was drawn. Samples are sorted and
 binned once; every metric is then a few sums over rows of counts, for many rows at a time. Weights
-are repetitions: a sample of weight 3 stands for three, and can be drawn as often.
+are repetitions: a sample of weight 3 stands for three, each of which can be drawn.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ Values = dict[str, np.ndarray]
 class CalibrationTest:
     """Test of the hypothesis "calibrated" by consistency resampling of the ECE.
 
-    p_value: how often data that obey their confidences show an ECE this large; small values
-    speak against calibration. expected_ece: the mean ECE of such data, the noise floor.
+    p_value: how often calibrated data show an ECE this large; small values are evidence against
+    calibration. expected_ece: the mean ECE of calibrated data, the noise floor.
     """
 
     ece: float
@@ -47,9 +47,9 @@ def bootstrap(
 ) -> Values:
     """Values (resamples,) of the named metrics on samples of N drawn with replacement.
 
-    Bins of equal mass are formed anew in every resample. The same seed gives the same values
-    on any number of threads and for any order of the rows. Names: metrics that are functions of
-    sums, bins and order of confidences; class-wise ones are not resampled.
+    Bins of equal mass are recomputed in every resample. The same seed gives the same values with
+    any number of threads and for any order of the rows. names: metrics that are functions of sums,
+    bins and the order of confidences; class-wise ones are not resampled.
 
     >>> values = bootstrap([1, 0, 1, 1], [0.9, 0.4, 0.8, 0.7], ["ece", "nll"], resamples=100)
     >>> values["ece"].shape
@@ -98,7 +98,7 @@ def _draws(
     seed: int,
     progress: Callable[[float], None] | None = None,
 ) -> list[Values]:
-    """Values on resamples drawn of the first; each sample comes with its place among those."""
+    """Values on resamples of the first sample; each comes with its rows' places in the first."""
     names, done = tuple(names), 0
     known = [m.name for m in METRICS.values() if m.resampled]
     if unknown := sorted(set(names) - set(known)):
@@ -147,7 +147,7 @@ def consistency_values(sample: Sample, resamples: int, seed: int) -> np.ndarray:
         shape = rows.stop - rows.start, sample.n
         if weights is None:
             hits = (rng.random(shape, dtype=np.float32) < confidence).astype(np.float64)
-        else:  # of w repetitions, a fraction counting as one with that probability
+        else:  # w repetitions, where a fraction counts as one with that probability
             whole = np.floor(weights + rng.random(shape)).astype(np.int64)
             hits = rng.binomial(whole, confidence.astype(np.float64)) + 0.0
             hits += (weights - whole) * confidence
@@ -159,8 +159,8 @@ def consistency_values(sample: Sample, resamples: int, seed: int) -> np.ndarray:
 def consistency_test(sample: Sample, ece: float, resamples: int, seed: int) -> CalibrationTest:
     """The test of an ECE by `consistency_values`.
 
-    The ECE is computed again as they are: where nearly all draws equal the data, as for a
-    classifier without errors, sums in another order would round to another value.
+    The ECE is recomputed in the same way: if nearly all draws equal the data, as for a classifier
+    without errors, sums in a different order would round differently.
     """
     null = consistency_values(sample, resamples, seed)
     _, weights, starts, mass = _in_bins(sample)
@@ -180,8 +180,8 @@ def _in_bins(sample: Sample) -> tuple[np.ndarray, np.ndarray | None, np.ndarray,
 
 
 def p_value(null: np.ndarray, value: float) -> float:
-    """The share of draws at least as large as the value, which is counted among them."""
-    # A draw equal to the data but for rounding counts as equal.
+    """The share of draws at least as large as the value, which itself counts as a draw."""
+    # A draw that differs from the data only by rounding counts as equal.
     return float((1 + np.count_nonzero(null >= value * (1 - 1e-12))) / (len(null) + 1))
 
 

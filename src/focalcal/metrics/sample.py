@@ -1,4 +1,4 @@
-"""Samples in memory, whose columns are kept for exact statistics and for resampling."""
+"""Samples in memory, with columns kept for exact statistics and for resampling."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from focalcal.stats import SUMS, CalibrationStats, at_least, check_threshold
 EVERYTHING = ("sums", "top", "order", "classes", "even")
 """All parts of the statistics that a metric can need."""
 GROUPS = 2048
-"""Resamples join neighbours in order of confidence into about so many groups."""
+"""Resampling joins neighbours in order of confidence into about this many groups."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Sample:
     """The columns of N samples and the bins of their classes.
 
-    values: (N,) for each name of `SUMS`, empty if only the top label was asked for; classes, even:
+    values: (N,) for each name of `SUMS`, empty if only the top label is needed; classes, even:
     bins (K, M) of each class's probability, equally wide and of equal mass; probs: (K, N), kept for
     the intervals of class-wise errors.
     """
@@ -126,8 +126,8 @@ class Sample:
 
     @cached_property
     def order(self) -> np.ndarray:
-        """Rows in order of confidence. Ties are in the order of their other columns, so that no
-        resample depends on the order in which rows came."""
+        """Rows in order of confidence. Ties are sorted by their other columns, so that resamples do
+        not depend on the order of the rows."""
         first = np.argsort(self.confidence, kind="stable")
         if len(group_starts(self.confidence[first])) == self.n:
             return first
@@ -143,7 +143,7 @@ class Sample:
         return Cells(self, self.even)
 
     def stats(self) -> CalibrationStats:
-        """The statistics of the samples as they are, exact in everything."""
+        """The exact statistics of the samples."""
         sums = {}
         if self.values:
             w = np.ones(self.n) if self.weights is None else self.weights
@@ -172,8 +172,8 @@ class Sample:
     def resampled(self, counts: np.ndarray) -> CalibrationStats:
         """Statistics with a leading axis: row i counts sample j of `order` counts[i, j] times.
 
-        Above `GROUPS` distinct confidences, neighbours that share a bin are joined for the metrics
-        of order: a resample's value then moves far less than its spread.
+        Beyond `GROUPS` distinct confidences, neighbours that share a bin are joined for metrics of
+        the order, which changes a resample's value by far less than the resamples vary.
         """
         found = (counts @ self._products).reshape(len(counts), 2, -1)
         sums = {name: found[..., i] for i, name in enumerate(self.values)}
@@ -194,7 +194,7 @@ class Sample:
 
     @cached_property
     def _products(self) -> np.ndarray:
-        """What counts of sorted samples are multiplied by, (N, 2·S): values of wrong, of right."""
+        """Factors of the counts of sorted samples, (N, 2·S): values if wrong, then if right."""
         values = [self._sorted[name] for name in self.values]
         right = self._sorted["correct"]
         parts = [v * group for group in (1 - right, right) for v in values]
@@ -202,7 +202,7 @@ class Sample:
 
     @cached_property
     def _groups(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Where each group of sorted samples begins, its mean confidence, where each bin begins."""
+        """The start of each group of sorted samples, its mean confidence, the start of each bin."""
         confidence = self.confidence[self.order]
         starts = group_starts(confidence)
         fixed = bin_starts(confidence, _bins.equal_width_edges(self.bins))
@@ -216,7 +216,7 @@ class Sample:
 
 
 def _even(data: Input, probs: np.ndarray, m: int) -> Bins:
-    """Bins of equal mass of each class, (K, M); where ties leave fewer, the last edges are inf."""
+    """Equal-mass bins of each class, (K, M); if ties leave fewer, the last edges are inf."""
     k = len(probs)
     tables, edges = np.zeros((3, k, m)), np.full((k, m + 1), np.inf)
     by_label = np.argsort(data.labels, kind="stable")
@@ -234,9 +234,9 @@ def _even(data: Input, probs: np.ndarray, m: int) -> Bins:
 
 
 def of_samples(*needs: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Make a function of a `Sample` with these parts one of data, with the arguments of `read`.
+    """Turn a function of a `Sample` with these parts into one that takes the arguments of `read`.
 
-    Further arguments of the function follow those.
+    Further arguments of the function follow.
     """
     data = [p for p in inspect.signature(Sample.read).parameters.values() if p.name != "needs"]
     names = {p.name for p in data}
@@ -256,7 +256,7 @@ def of_samples(*needs: str) -> Callable[[Callable[..., Any]], Callable[..., Any]
 
 
 def slices(groups: Any) -> Iterator[tuple[Any, np.ndarray]]:
-    """Each value of a column of groups (N,), with the rows that have it; None is one of them.
+    """Each value of a column of groups (N,), with its rows; None is a value too.
 
     >>> [(name, rows.tolist()) for name, rows in slices([2, 1, None, 2])]
     [(1, [1]), (2, [0, 3]), (None, [2])]
@@ -271,6 +271,6 @@ def slices(groups: Any) -> Iterator[tuple[Any, np.ndarray]]:
 
 
 def numbers_of(column: np.ndarray, otherwise: np.ndarray) -> np.ndarray:
-    """Objects that are numbers or None, as numbers or NaN; `otherwise` if there are others."""
+    """A column of numbers and None as floats, with NaN for None; `otherwise` for any other."""
     plain = all(x is None or isinstance(x, Real) for x in column)
     return column.astype(np.float64) if plain else otherwise

@@ -27,8 +27,8 @@ class BrierDecomposition:
     """brier = calibration + refinement; refinement = uncertainty − resolution + within_bin.
 
     calibration: squared distance of probability from frequency, bin by bin (0 is calibrated);
-    uncertainty: variance of the labels; resolution: how far the bins' frequencies spread;
-    within_bin: what differences of probability inside a bin add (0 for constant bins).
+    uncertainty: variance of the labels; resolution: variance of the bins' frequencies; within_bin:
+    the contribution of different probabilities inside a bin (0 for constant bins).
     """
 
     brier: float
@@ -135,7 +135,7 @@ def brier_calibration(s: CalibrationStats) -> Any:
     show="",
 )
 def brier_refinement(s: CalibrationStats) -> Any:
-    """The rest of the Brier score: what the bins' frequencies leave uncertain."""
+    """The rest of the Brier score: the uncertainty that remains given the bins' frequencies."""
     return s.mean("brier") - _bins.squared_gap(s.brier_classes).sum(axis=-1)
 
 

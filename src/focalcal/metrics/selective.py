@@ -26,7 +26,7 @@ class HighConfidence:
 
 @dataclasses.dataclass(frozen=True)
 class RiskCoverage:
-    """The error rate among the most confident samples, for every confidence to stop at.
+    """The error rate among the most confident samples, for every confidence threshold.
 
     threshold: (G,) decreasing confidences; coverage, risk: (G,) share of samples at or above each
     and their error rate. `area` is their mean risk over all sample counts (AURC).
@@ -49,11 +49,11 @@ def _tie_bound(s: CalibrationStats) -> float:
 
 
 def _path_bound(s: CalibrationStats) -> float:
-    """Inside a cell the count of errors strays from a straight line by at most e·h/g."""
+    """Inside a cell the count of errors deviates from a straight line by at most e·h/g."""
     o = s.ordered
-    stray = np.where(o.slack > 0, (o.weights - o.hits) * o.hits / o.weights, 0.0)[::-1]
+    deviation = np.where(o.slack > 0, (o.weights - o.hits) * o.hits / o.weights, 0.0)[::-1]
     step = np.diff(_harmonic(np.cumsum(o.weights[::-1])), prepend=0.0)
-    return float((stray * step).sum() / o.total)
+    return float((deviation * step).sum() / o.total)
 
 
 @metric(
@@ -64,7 +64,7 @@ def _path_bound(s: CalibrationStats) -> float:
     show="terminal",
 )
 def high_confidence_share(s: CalibrationStats) -> Any:
-    """Share of samples with at least the threshold confidence, 99 % unless told.
+    """Share of samples with at least the threshold confidence, 99 % by default.
 
     >>> high_confidence_share([0, 1], [[0.99, 0.01], [0.4, 0.6]])
     0.5
@@ -98,7 +98,7 @@ def high_confidence_accuracy(s: CalibrationStats) -> Any:
     show="terminal",
 )
 def auroc_of_confidence(s: CalibrationStats) -> Any:
-    """Probability that a correct sample has more confidence than a wrong one; ties count half.
+    """Probability that a correct sample has higher confidence than a wrong one; ties count half.
 
     NaN when all samples are correct or all are wrong.
 
@@ -117,7 +117,7 @@ def auroc_of_confidence(s: CalibrationStats) -> Any:
 def aurc(s: CalibrationStats) -> Any:
     """Area under the risk–coverage curve: mean over k of the error of the k most confident.
 
-    Tied samples enter in the mean over all their orders.
+    Tied samples count with the mean over all their orders.
 
     >>> round(aurc([1, 0], confidence=[0.9, 0.1]), 3)
     0.25
@@ -178,7 +178,7 @@ def risk_coverage(sample: Sample) -> RiskCoverage:
 
 
 def _harmonic(x: np.ndarray) -> np.ndarray:
-    """H(x) = Σ_{j≤x} 1/j = ψ(x+1) + γ, which also serves weights that are not whole."""
+    """H(x) = Σ_{j≤x} 1/j = ψ(x+1) + γ, also for fractional weights."""
     from scipy.special import digamma
 
     return digamma(x + 1) + np.euler_gamma

@@ -1,9 +1,9 @@
 """E-processes over batches: tests that may be checked after every batch.
 
-A batch yields, for each of several alternatives, a ratio of likelihoods (alternative to
-hypothesis), whose mean is at most 1 if the hypothesis holds, whatever came before. Their running
-product therefore ever exceeds 1/α with probability at most α (Ville 1939). As the time of a change
-is unknown, the evidence is a mixture over alternatives and over starting batches s, with weights
+A batch yields, for each of several alternatives, a likelihood ratio (alternative to hypothesis)
+whose mean is at most 1 under the hypothesis, given all earlier batches. The probability that their
+running product ever exceeds 1/α is therefore at most α (Ville 1939). As the time of a change is
+unknown, the evidence is a mixture over alternatives and over starting batches s, with weights
 1/(s(s+1)):
 
     E_t = Σ_s w_s · mean over alternatives of Π_{u=s..t} ratio_u
@@ -25,11 +25,11 @@ from focalcal.errors import FileFormatError
 SHIFTS = (-0.8, -0.4, -0.2, -0.1, 0.0, 0.1, 0.2, 0.4, 0.8)
 SLOPES = (0.6, 0.8, 1.0, 1.25, 1.6)
 MISCALIBRATED = np.array([(a, b) for a in SHIFTS for b in SLOPES if (a, b) != (0.0, 1.0)])
-"""Alternatives to "calibrated": log-odds of being right = shift + slope · log-odds claimed."""
+"""Alternatives to "calibrated": log-odds of being right = shift + slope · predicted log-odds."""
 EFFECTS = (0.5, 1.0, 2.0, 3.0)
-"""Alternatives to equal odds in past and batch: the change of a test statistic, in its σ."""
+"""Alternatives to equal odds in past and batch: the change of a test statistic, in units of σ."""
 STEEPEST = 1.5
-"""The largest change of log-odds that is an alternative: rare events make σ small."""
+"""Largest change of the log-odds in an alternative: rare events make σ small."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,8 +37,8 @@ class EProcess:
     """Evidence against a hypothesis after some batches.
 
     logs: (A,) logarithm of the weighted products of each alternative, summed over starts, −∞
-    before the first batch; batches: how many were seen; largest: the largest log E so far, which a
-    later batch cannot take back.
+    before the first batch; batches: how many were seen; largest: the largest log E so far, which
+    later batches cannot reduce.
     """
 
     logs: np.ndarray = dataclasses.field(default_factory=lambda: np.array([-math.inf]))
@@ -46,7 +46,7 @@ class EProcess:
     largest: float = 0.0
 
     def update(self, log_ratios: np.ndarray) -> EProcess:
-        """After a further batch with these logarithms of likelihood ratios, (A,).
+        """The process after another batch with these log-likelihood ratios (A,).
 
         >>> e = EProcess()
         >>> for _ in range(5):
@@ -57,13 +57,13 @@ class EProcess:
         t = self.batches + 1
         logs = np.logaddexp(self.logs, -math.log(t * (t + 1))) + log_ratios
         mixture = np.logaddexp.reduce(logs) - math.log(len(logs))
-        # Starts that are still to come keep their weight, 1/(t+1) in all.
+        # Future starts keep their weight, 1/(t+1) in total.
         now = float(np.logaddexp(mixture, -math.log(t + 1)))
         return EProcess(logs, t, max(self.largest, now))
 
     @property
     def p_value(self) -> float:
-        """1/max E: ever at most α with probability at most α."""
+        """1/max E: the probability that it ever falls to α is at most α."""
         return math.exp(-max(self.largest, 0.0))
 
     def to_dict(self) -> dict[str, Any]:
@@ -86,18 +86,18 @@ def miscalibration_ratios(
 
     With a tolerance the hypothesis is "within ± tolerance of the confidence"; an alternative is
     then compared with the closest such probability, which keeps the mean ratio at most 1.
-    Exact for every number of samples, which may be added up batch by batch.
+    Valid for any number of samples; ratios of parts can be added.
     """
     from scipy.special import logit
 
-    # A confidence that rounds to 1 is taken as 1 − ε of its precision.
+    # A confidence that rounds to 1 counts as 1 − ε of its precision.
     limit = math.log(2 / np.finfo(confidence.dtype).eps)
     ends = (np.clip(confidence + t, 0.0, 1.0) for t in np.array([-tolerance, 0.0, tolerance]))
     low, odds, high = (np.clip(logit(end), -limit, limit) for end in ends)
     sign = np.where(correct, 1.0, -1.0)
 
     def log_chance(odds: np.ndarray) -> np.ndarray:
-        """Of what was seen, ln 1/(1 + exp(−sign·odds)); SciPy's `log_expit` is slower."""
+        """Log-probability of the outcomes, −ln(1 + exp(−sign·odds)); SciPy's is slower."""
         return np.minimum(sign * odds, 0) - np.log1p(np.exp(-np.abs(odds)))
 
     def ratio(shift: float, slope: float) -> float:
@@ -112,7 +112,7 @@ def accuracy_ratios(past: Bins, batch: Bins) -> np.ndarray:
 
     Given how many samples of past and batch together are right in a bin, the number in the batch is
     hypergeometric, whatever the accuracy. Alternatives change the odds of being right by a common
-    factor, as the test of Cochran, Mantel & Haenszel expects, or up or down in each bin.
+    factor, as in the test of Cochran, Mantel & Haenszel, or up or down in each bin.
     """
     n, m = batch.counts, past.counts
     right = batch.correct_sums + past.correct_sums
@@ -120,11 +120,11 @@ def accuracy_ratios(past: Bins, batch: Bins) -> np.ndarray:
 
 
 def confidence_ratios(past: Bins, batch: Bins) -> np.ndarray:
-    """Log-ratios against "confidences are distributed as in the past"; labels take no part.
+    """Log-ratios against "confidences are distributed as in the past"; labels are not used.
 
     Given the counts of past and batch together, and of the batch in lower bins, the batch's count
     in a bin is hypergeometric among the samples at or above that bin. Weighted by the share of
-    these, a common change of the odds is what Wilcoxon's rank test expects.
+    these, a common change of the odds corresponds to Wilcoxon's rank test.
     """
     both = batch.counts + past.counts
     n, m, above = (np.cumsum(x[::-1])[::-1] for x in (batch.counts, past.counts, both))
@@ -134,7 +134,7 @@ def confidence_ratios(past: Bins, batch: Bins) -> np.ndarray:
 
 
 def _variance(n: np.ndarray, m: np.ndarray, hits: np.ndarray) -> np.ndarray:
-    """Of the number of hits among n samples, if `hits` of n + m are."""
+    """The variance of the number of hits among n samples, given `hits` among n + m."""
     total = n + m
     product = n * m * hits * np.maximum(total - hits, 0)
     return product / np.maximum(total**2 * (total - 1), 1)
@@ -151,10 +151,10 @@ def _ratios(
     """Log-ratios of tables (B,), each of a hypergeometric number of hits in n of n + m samples.
 
     `found` is tilted: exp(θ·found)/E exp(θ·found) has mean 1 for any θ that does not depend on it,
-    also where events are rare and no normal limit holds. The alternatives: θ common to all tables
-    but for their weights, of both signs, with a mean of `EFFECTS` standard errors; and the mean
-    over both signs in each table, where each adds to a χ² so that it grows by `EFFECTS` of its own
-    standard errors. variance: what sets θ, known before `found`.
+    even if events are rare and no normal limit holds. The alternatives: θ common to all tables up
+    to their weights, of either sign, with a mean of `EFFECTS` standard errors; and the mean over
+    both signs in each table, where each adds to a χ² so that it grows by `EFFECTS` of its own
+    standard errors. variance: determines θ, known before `found`.
     """
     effects = np.array(EFFECTS)
     spread = math.sqrt(max(float(weights**2 @ variance), 1e-300))
@@ -177,7 +177,7 @@ def _tilted(found: float, n: float, m: float, hits: float, tilts: np.ndarray) ->
 
     mean, total = n * hits / (n + m), n + m
     variance = mean * m * (total - hits) / (total * max(total - 1, 1))
-    reach = 40 * math.sqrt(variance) + 200  # the rest has no weight in double precision
+    reach = 40 * math.sqrt(variance) + 200  # the rest is negligible in float64
     low, high = max(0.0, hits - m, mean - reach), min(n, hits, mean + reach)
     x = np.arange(math.ceil(low), math.floor(high) + 1.0)
     logs = -sum(gammaln(1 + part) for part in (x, n - x, hits - x, m - hits + x))

@@ -22,11 +22,11 @@ from focalcal.metrics.summary import Estimate, evaluate_sample, plain
 from focalcal.stats import CalibrationStats
 
 LEAST = 100
-"""Samples that a slice must have to be tested."""
+"""The fewest samples with which a slice is tested."""
 CUTS = 5
 """Parts of equal mass into which a column of many numbers is cut."""
 MANY = 20
-"""A column of more distinct numbers than this is cut."""
+"""A column with more distinct numbers than this is cut."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,8 +34,8 @@ class Slice:
     """The samples with one value of a column.
 
     metrics: by name, with intervals that hold for all slices together (bounds out of core), empty
-    if there are too few samples; ece, expected_ece: found, and what a calibrated model would show
-    with so many samples; p_value: of the test of "calibrated", by Holm's correction for the slices.
+    if there are too few samples; ece: observed; expected_ece: of a calibrated model with as many
+    samples; p_value: of the test of "calibrated", with Holm's correction for the slices.
     """
 
     name: str
@@ -52,7 +52,7 @@ class Slice:
 
 @dataclasses.dataclass(frozen=True)
 class SlicedEvaluation:
-    """All slices in order of their names; `least`: samples that a slice must have to be tested."""
+    """All slices in order of their names; `least`: the fewest samples with which one is tested."""
 
     slices: tuple[Slice, ...]
     level: float
@@ -68,7 +68,7 @@ class SlicedEvaluation:
 
     @property
     def worst(self) -> Slice | None:
-        """The slice whose ECE exceeds chance most, among those shown not to be calibrated."""
+        """The slice whose ECE exceeds chance most, among those shown to be miscalibrated."""
         shown = [s for s in self.slices if s.p_value <= 1 - self.level]
         return max(shown, key=lambda s: s.ece - s.expected_ece, default=None)
 
@@ -137,7 +137,7 @@ def evaluate_by(
     def measured(name: str, r: np.ndarray) -> Slice:
         sample = Sample.of(data.take(r), EVERYTHING, bins=bins, threshold=threshold)
         e = evaluate_sample(sample, resamples, 1 - (1 - level) / m, seed)
-        # Holm's correction multiplies by up to m: so much finer must the p-value be.
+        # Holm's correction multiplies by up to m, so p-values must be that much finer.
         test = consistency_test(sample, e.test.ece, max(resamples, 2000, 200 * m), seed)
         return Slice(name, len(r), e.metrics, test.ece, test.expected_ece, test.p_value)
 
@@ -148,10 +148,10 @@ def evaluate_by(
 def of_statistics(
     stats: Mapping[str, CalibrationStats], *, least: int = LEAST, level: float = 0.95
 ) -> SlicedEvaluation:
-    """The same from one `CalibrationStats` per slice, as a stream or a cluster collects them.
+    """The same from one `CalibrationStats` per slice, as collected by a stream or a cluster.
 
-    Hits per bin are drawn from the binomial of its mean confidence, which varies a little more than
-    hits of its different confidences do (Hoeffding 1956).
+    Hits per bin are drawn from the binomial with its mean confidence, which varies a little more
+    than hits with different confidences (Hoeffding 1956).
     """
 
     def measured(name: str, s: CalibrationStats) -> Slice:
@@ -186,7 +186,7 @@ def holm(found: Iterable[Slice]) -> list[Slice]:
 
 
 def named_rows(columns: Mapping[str, Any], n: int) -> list[tuple[str, np.ndarray]]:
-    """ "column=value" of each slice, with its rows; several columns are sliced one by one."""
+    """ "column=value" of each slice, with its rows; columns are sliced one by one."""
     rows = []
     for name, column in columns.items():
         column = np.asarray(column)
@@ -210,11 +210,11 @@ def edges_of(column: np.ndarray) -> np.ndarray | None:
 
 
 def cut(column: np.ndarray, edges: np.ndarray | None) -> np.ndarray:
-    """The values themselves, or with edges the part that each number lies in, NaN for None."""
+    """The values themselves, or, with edges, the part that each number lies in, "nan" for None."""
     if edges is None:
         return column
     column = column.astype(np.float64)
-    # The digit sorts the parts as the numbers do.
+    # The leading digit sorts the parts in numerical order.
     names = [f"{i}: {a:g} – {b:g}" for i, (a, b) in enumerate(pairwise(edges), 1)]
     parts = np.array(names)[np.clip(np.searchsorted(edges, column) - 1, 0, len(names) - 1)]
     return np.where(np.isnan(column), "nan", parts)

@@ -19,7 +19,7 @@ _CELLS_PER_BANDWIDTH = 8
 def _moved_bound(s: CalibrationStats) -> float:
     """Moving a residual r by δ changes smECE_σ by at most |r|·δ·√(2/π)/σ.
 
-    σ − smECE_σ has slope ≥ 1, so the fixed point moves no further than smECE_σ does there.
+    σ − smECE_σ has slope ≥ 1, so the fixed point moves at most as far as smECE_σ.
     """
     o = s.ordered
     moved = float((o.slack * o.width).sum() / o.total)
@@ -45,19 +45,19 @@ def smooth_ece(s: CalibrationStats) -> Any:
     """
     if s.ordered.weights.ndim == 1:
         return smooth(s.ordered)
-    # Resamples need no more digits than their spread has.
+    # Resamples need less precision, because they vary.
     return smooth(s.ordered, steps=10, grid=256, last=_LAST_GRID_OF_RESAMPLES)
 
 
 def smooth(o: Ordered, steps: int = 26, grid: int = 1 << 10, last: int = _LAST_GRID) -> np.ndarray:
-    """The smooth error of each row of weights by so many bisections on grids up to `last`.
+    """The smooth error of each row of weights, by `steps` bisections on grids up to `last`.
 
     A bandwidth below the cells of the last grid gives the error in bins of that width.
     """
     mass = o.excess / o.total[..., None]
     most = np.abs(mass).sum(axis=-1)
     if (most - np.abs(mass.sum(axis=-1)) <= 1e-12 * most).all():
-        return most  # smoothing cancels nothing where all residuals have one sign
+        return most  # smoothing cancels nothing if all residuals have the same sign
     while True:
         sigma = _fixed_point(_deposit(o.confidence, mass, grid), most, steps)
         if grid >= last or np.median(sigma) >= _CELLS_PER_BANDWIDTH / grid:

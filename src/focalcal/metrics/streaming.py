@@ -17,9 +17,9 @@ from focalcal.stats import CalibrationStats
 
 @dataclasses.dataclass(frozen=True)
 class Streamed:
-    """A metric of a stream: the value of one pass over all samples lies within ±error_bound.
+    """A metric of a stream: its exact value on all samples lies within ±error_bound.
 
-    A bound of 0 means exact but for float64 rounding.
+    A bound of 0 means exact up to float64 rounding.
     """
 
     value: float
@@ -41,7 +41,7 @@ class StreamedEvaluation:
 
 
 def check_streamed(names: Sequence[str]) -> Sequence[str]:
-    """The names, if `compute` has a metric of each also when samples are not kept."""
+    """The names, if `compute` has each of these metrics even when samples are not kept."""
     known = [name for name, declared in METRICS.items() if declared.streams]
     for name in names:
         if name not in known:

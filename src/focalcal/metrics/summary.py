@@ -29,7 +29,7 @@ class Evaluation:
     """All metrics of one set of predictions. `evaluation["ece"]` is an `Estimate`.
 
     n_classes is 1 for the forecast of an event; reliability holds the bins of a reliability
-    diagram. labels: for a multi-label task, of which this is the mean, each label by itself.
+    diagram. labels: for a multi-label task, each label's own evaluation; this is then their mean.
     """
 
     n: int
@@ -50,7 +50,7 @@ class Evaluation:
     def direction(self) -> str:
         """Over- or under-confident by how many points, or that chance explains the ECE.
 
-        The way is named only where the interval of confidence − accuracy excludes 0.
+        The direction is given only if the interval of confidence − accuracy excludes 0.
         """
         found = self["confidence_gap"]
         gap = found.value
@@ -103,9 +103,9 @@ def evaluate(
     areas bootstrap intervals; those of calibration errors of the top label reach 0 if the test does
     not reject "calibrated" at this level. See `focalcal.metrics.intervals`.
 
-    y_true: (N,) labels, or `Predictions`, which has both labels and values. Else exactly one of
-    y_prob and logits, (N, K), or (N,) for class 1 of a binary classifier, and confidence, (N,), the
-    forecast of an event (y_true = 1: it happened), such as a file of top-1 confidences.
+    y_true: (N,) labels, or `Predictions`, which has both labels and values. With labels, exactly
+    one of: y_prob or logits, (N, K), or (N,) for class 1 of a binary classifier; confidence, (N,),
+    the forecast of an event (y_true = 1: it happened), such as a file of top-1 confidences.
     task: "multilabel" takes y_true (N, L) of zeros and ones and predictions of that shape, and
     gives the mean over the labels with each label in `labels`; see `evaluate_labels`.
     sample_weight: (N,), how many samples each stands for; resamples: default 1000, fewer (at
@@ -142,7 +142,7 @@ def evaluate_sample(
     seed: int = 0,
     progress: Callable[[float], None] | None = None,
 ) -> Evaluation:
-    """`evaluate` of samples that were read; metrics of what they lack are left out."""
+    """`evaluate` of a `Sample`; metrics that need parts it lacks are left out."""
     stats = sample.stats()
     known = {name: m for name, m in METRICS.items() if stats.has(m.needs)}
     values = {name: float(m.of(stats)) for name, m in known.items()}
@@ -166,8 +166,8 @@ def evaluate_sample(
             low, high = m.interval(value, sample, level)
         if m.tested and not math.isnan(low):
             low = 0.0 if test.p_value > 1 - level else low - skipped
-            # None of these errors is below |confidence − accuracy|, whose interval also serves
-            # where all samples are right and resamples show no other accuracy.
+            # None of these errors is below |confidence − accuracy|, whose interval is also valid
+            # if all samples are right and resamples show no other accuracy.
             high = max(high, gap)
         least, most = m.range
         return float(max(low, least)), float(min(high, most))
@@ -197,12 +197,12 @@ def evaluate_labels(
     progress: Callable[[float], None] | None = None,
     **settings: Any,
 ) -> Evaluation:
-    """The evaluation of labels (N, L), 0 or 1: the mean over the labels, and each by itself.
+    """The evaluation of labels (N, L), 0 or 1: the mean over the labels, and each on its own.
 
-    A metric's interval is the mean of the labels' intervals: it holds however the labels depend on
-    one another, because the error of a mean is at most the mean of the errors. It is NaN if a label
+    A metric's interval is the mean of the labels' intervals: it holds for any dependence between
+    labels, because the error of a mean is at most the mean of the errors. It is NaN if a label
     with a value has no interval. The p-value is Bonferroni's, L times the smallest, for which the
-    clearest label is tested with 200·L draws.
+    most significant label is tested with 200·L draws.
     """
     key, values = ("logits", logits) if y_prob is None else ("y_prob", y_prob)
     labels, values = as_array(y_true), as_array(values)
@@ -228,7 +228,8 @@ def evaluate_labels(
     p_values = [t.p_value for t in tests]
     j = min(range(width), key=lambda j: (p_values[j], tests[j].expected_ece - tests[j].ece))
     draws = 200 * width
-    if p_values[j] * (tests[j].resamples + 1) < 2 and draws > tests[j].resamples:  # none as large
+    # If no draw was as large as the data, more draws may lower the p-value.
+    if p_values[j] * (tests[j].resamples + 1) < 2 and draws > tests[j].resamples:
         given = {name: settings[name] for name in ("bins", "sample_weight") if name in settings}
         given |= {key: values[:, j], "seed": several[j].seed, "resamples": draws}
         p_values[j] = calibration_test(to_numpy(labels[:, j]), **given).p_value
@@ -250,10 +251,10 @@ def _mean(values: Sequence[float]) -> float:
 
 @of_samples("top")
 def calibration_test(sample: Sample, *, resamples: int = 1000, seed: int = 0) -> CalibrationTest:
-    """Test the hypothesis "calibrated": could data that obey their confidences look like this?
+    """Test the hypothesis "calibrated": would calibrated predictions show an ECE this large?
 
     Correctness is drawn from the confidences `resamples` times; the p-value is the share of draws,
-    the data counted among them, whose ECE is at least that of the data.
+    including the data themselves, whose ECE is at least that of the data.
 
     >>> calibration_test([0] * 30, [0.9] * 30, resamples=99).p_value
     0.01

@@ -17,7 +17,7 @@ from focalcal.report.models import Model, files_in, load_folder, load_model
 from focalcal.report.render import html, markdown
 
 FORMATS = {"html": html, "md": markdown, "json": ReportData.to_json}
-"""Renderers by the name of their format: ReportData to text."""
+"""Functions from ReportData to text, by format."""
 
 __all__ = [
     "FORMATS",
@@ -36,13 +36,13 @@ __all__ = [
 
 
 def write(data: ReportData, path: str | Path, format: str | None = None) -> Path:
-    """Render a report and write it whole or not at all; the format is that of the file's name."""
+    """Render a report and write it atomically; by default the file's suffix sets the format."""
     write_text(path, FORMATS[check_format(path, format)](data))
     return Path(path)
 
 
 def check_format(path: str | Path, format: str | None = None) -> str:
-    """The format to write, given or from the ending of the file."""
+    """The format to write: the given one, or that of the file's suffix."""
     ending = Path(path).suffix[1:].lower()
     format = format or {"htm": "html", "markdown": "md"}.get(ending, ending)
     if format not in FORMATS:

@@ -28,26 +28,26 @@ from focalcal.report.models import Model, binary_models, digest
 
 MANY_CLASSES = 200
 _QUADRATIC = ("matrix", "dirichlet", "structured-matrix")
-"""Methods with a parameter per pair of classes: left out by default where classes are many."""
+"""Methods with a parameter per pair of classes: left out by default if there are many classes."""
 _NOT_ROWS = ("auto", "prior-correction")
 """An average of the others, and a correction that needs another class distribution."""
 
 TARGETS = (0.9, 0.95, 0.98, 0.99, 0.995)
-"""Accuracies that the page offers for what is decided alone."""
+"""Accuracies of automatic decisions that the page offers."""
 
 FINE_BINS = 20
 CURVE_POINTS = 200
 SHOWN_WRONG = 15
 SAME = (
     "validation and test predictions are the same; the calibrators were "
-    "measured on what they were fitted on, and look better than they are"
+    "measured on the data they were fitted on, and look better than they are"
 )
 STOPS = np.round(np.arange(0, 101) / 100, 2)
 
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """How a report is computed. `methods` None is every one that suits the number of classes."""
+    """How a report is computed. `methods` None is every one suited to the number of classes."""
 
     methods: tuple[str, ...] | None = None
     bins: int = 15
@@ -60,12 +60,12 @@ class Settings:
 
     @property
     def measuring(self) -> dict[str, Any]:
-        """What `metrics.evaluate`, `evaluate_by` and `compare` take."""
+        """The arguments of `metrics.evaluate`, `evaluate_by` and `compare`."""
         return {name: getattr(self, name) for name in ("bins", "resamples", "level", "seed")}
 
 
 def default_methods(n_classes: int) -> tuple[str, ...]:
-    """Every registered method, less those with a number per pair of classes if these are many.
+    """Every registered method, without those that have a number per pair of many classes.
 
     >>> "temperature" in default_methods(10), "matrix" in default_methods(1000)
     (True, False)
@@ -110,10 +110,10 @@ def report(
     differences = tuple(_differences(measured, settings))
     if any(len(own) > 1 for own in given):
         rest = iter(done)
-        told = [sentences.labels_verdict([next(rest) for _ in own]) for own in given]
+        verdicts = [sentences.labels_verdict([next(rest) for _ in own]) for own in given]
         if len(models) > 1:
-            told = [f"{model.name}: {text}" for model, text in zip(models, told)]
-        verdict = headline = " ".join(told)
+            verdicts = [f"{model.name}: {text}" for model, text in zip(models, verdicts)]
+        verdict = headline = " ".join(verdicts)
     else:
         same = all(m.same_samples(measured[0]) for m in measured)
         verdict = sentences.overall_verdict(done, differences, same)
@@ -192,7 +192,7 @@ def _model_report(
     with np.errstate(divide="ignore", invalid="ignore"):  # a probability of zero has no finite NLL
         split = loss_split(labels, np.log(before), np.log(after), np.ones(len(labels)))
     same = np.array_equal(*(to_numpy(part.probabilities()) for part in (val, test)))
-    told = (*((SAME,) if same else ()), *(f"{chosen}: {note}" for note in results[chosen].notes))
+    notes = (*((SAME,) if same else ()), *(f"{chosen}: {note}" for note in results[chosen].notes))
     by = {name: test.column(name) for name in settings.by}
     given = like_given(after, test)
     out = ModelReport(
@@ -212,13 +212,13 @@ def _model_report(
         thresholds=_thresholds(labels, after, settings.level),
         slices=metrics.evaluate_by(labels, given, by=by, **settings.measuring) if by else None,
         verdict="",
-        warnings=tuple(f"{model.name}: {text}" for text in told),
+        warnings=tuple(f"{model.name}: {text}" for text in notes),
     )
     return dataclasses.replace(out, verdict=sentences.verdict(out)), given
 
 
 def _fitted(method: str, z: Any, y: Any) -> tuple[calibrators.Calibrator, float]:
-    """The fitted calibrator and the seconds that took; the page shows its warnings."""
+    """The fitted calibrator and the seconds it took; the page shows its warnings."""
     started = time.perf_counter()
     with warnings.catch_warnings(action="ignore", category=FitWarning):
         calibrator = calibrators.make(method).fit(z, y)
@@ -247,8 +247,8 @@ def _choose(
 ) -> tuple[str, dict[str, float]]:
     """The method of the lowest cross-validated NLL, and the NLL of each candidate.
 
-    The first, doing nothing, is kept where it is within one standard error of that. Binning, which
-    is not made for low NLL, is a candidate only where there is nothing else.
+    The first, no calibration, is kept if it is within one standard error of the best. Binning,
+    which is not designed for low NLL, is a candidate only if there is no other.
     """
     names = [m for m in methods if m not in ("histogram", "bbq")]
     names = names if len(names) > 1 else list(methods)
@@ -263,7 +263,7 @@ def _choose(
 
 
 def _view(result: MethodResult, labels: np.ndarray, probs: np.ndarray) -> View:
-    """Everything that is drawn of one calibrator's test probabilities (N, K)."""
+    """The data of the figures of one calibrator's test probabilities (N, K)."""
     b = result.evaluation.reliability
     classes = _bins.bin_columns(labels, probs, b.edges)
     low, high = share_interval(b.correct_sums, b.counts, result.evaluation.level)
@@ -300,7 +300,7 @@ def _thresholds(
 def _wrong_samples(
     labels: np.ndarray, before: np.ndarray, after: np.ndarray, names: Sequence[str]
 ) -> tuple[dict[str, Any], ...]:
-    """The wrong predictions of greatest calibrated confidence."""
+    """The wrong predictions with the highest calibrated confidence."""
     predicted, confidence = after.argmax(axis=1), after.max(axis=1)
     rows = np.flatnonzero(predicted != labels)
     rows = rows[np.argsort(-confidence[rows], kind="stable")][:SHOWN_WRONG]

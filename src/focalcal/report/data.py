@@ -1,4 +1,4 @@
-"""What a report says, as data: every number of the page, once, before anything is drawn."""
+"""The contents of a report as data: every number of the page, before anything is drawn."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from focalcal.metrics.summary import plain
 class MethodResult:
     """One calibrator, fitted on the validation set and measured on the test set.
 
-    validation_nll: cross-validated on the validation set, what the choice rests on; None where the
-    method takes no part in the choice. parameters: its fitted numbers, where they are few.
+    validation_nll: cross-validated on the validation set, the basis of the choice; None if the
+    method is not a candidate. parameters: its scalar fitted parameters.
     """
 
     method: str
@@ -35,7 +35,7 @@ class MethodResult:
 
 @dataclasses.dataclass(frozen=True)
 class View:
-    """The test set as one calibrator sees it, for the figures.
+    """The test set after one calibrator, for the figures.
 
     confidence: finer bins of the top confidence, right and wrong; classes: bins (K, M) of every
     class's own probability; class_ece: (K,) their errors, whose mean is the class-wise ECE;
@@ -60,8 +60,8 @@ class Landscape:
     """Equal-mass ECE on the validation set over γ (G,) and T (H,): errors (G, H).
 
     grid_gammas are those of the grid search; `grid` and `line` are the (γ, T) that each search
-    finds, `lowest_nll` that of the fit by NLL if there was one; offset and slope are those of the
-    line T = offset + slope·γ.
+    finds, `lowest_nll` that of the fit by NLL if there was one; offset and slope define the line
+    T = offset + slope·γ.
     """
 
     gammas: np.ndarray
@@ -85,9 +85,9 @@ class ModelReport:
     """Everything about one model. `chosen` was picked on the validation set alone.
 
     sources: for the validation and the test set role, file, sha256, n, class_counts, provenance;
-    split: what calibration removes of "nll" and "brier" on the test set, and what stays; wrong: the
-    most confident errors with row of the test file, classes and probabilities; thresholds, slices:
-    of the test set after calibration.
+    split: how much of "nll" and "brier" calibration removes on the test set, and what remains;
+    wrong: the most confident errors with row of the test file, classes and probabilities;
+    thresholds, slices: of the test set after calibration.
     """
 
     name: str

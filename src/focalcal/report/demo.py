@@ -1,4 +1,4 @@
-"""What `focalcal demo` shows: predictions that come with the package, or networks trained live."""
+"""What `focalcal demo` shows: predictions included in the package, or networks trained live."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ from focalcal.report.compute import Settings, default_methods
 from focalcal.report.models import Model, load_folder
 
 NAMES = {"ce": "cross-entropy", "fl3": "focal γ = 3"}
-"""What the folders of the embedded predictions are called on the page."""
+"""Names on the page of the folders with embedded predictions."""
 LIVE = {"cross-entropy": "ce", "focal γ = 3": "fl-3"}
 """The losses that `focalcal demo --train` compares."""
 
 
 def settings() -> Settings:
-    """Fewer resamples and folds than a report has, so that the page is there in half a minute."""
+    """Fewer resamples and folds than by default, so that the page takes half a minute."""
     return Settings(methods=default_methods(10), resamples=100, folds=3)
 
 
 def embedded_models() -> list[Model]:
-    """The models whose predictions come with the package."""
+    """The models whose predictions are included in the package."""
     return [load_folder(name, FOLDER / loss) for loss, name in NAMES.items()]
 
 
 def trained_models(
     folder: Path, *, epochs: int = 40, progress: Callable[[float], None] | None = None
 ) -> list[Model]:
-    """Two networks trained now, with cross-entropy and with focal loss, on the same made-up data.
+    """Two networks trained now, with cross-entropy and with focal loss, on the same synthetic data.
 
-    Ten overlapping Gaussian classes; the predictions are left in `folder`.
+    Ten overlapping Gaussian classes; the predictions are saved in `folder`.
     """
     with needing("torch", "torch", "training a demo"):
         import torch
 
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # layers this small lose more to waiting than they gain
+    torch.set_num_threads(1)  # threads slow down layers this small
     try:
         for i, loss in enumerate(LIVE.values()):
             _train(loss, Path(folder) / loss, epochs)
@@ -51,7 +51,7 @@ def trained_models(
 
 
 def _train(loss: str, folder: Path, epochs: int) -> None:
-    """A multilayer perceptron by SGD; writes its logits of two held-out sets."""
+    """Train a multilayer perceptron by SGD and save its logits for two held-out sets."""
     import torch
     from torch import nn
 

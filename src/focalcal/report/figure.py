@@ -1,6 +1,6 @@
 """A figure as a Plotly description: plain dictionaries, with its text and table alternatives.
 
-Colours are names such as "@before"; the page's script replaces them by those of the light or the
+Colours are names such as "@before"; the page's script replaces them by colours of the light or
 dark theme.
 """
 
@@ -18,15 +18,15 @@ from focalcal.metrics.summary import plain
 LEGEND = {"orientation": "h", "y": 1.02, "yanchor": "bottom"}
 DOTTED = {"dash": "dot", "width": 1.5}
 SILENT = {"hoverinfo": "skip", "showlegend": False}
-"""Of a trace without a tooltip and without a place in the legend."""
+"""Settings of a trace without a tooltip or a legend entry."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Figure:
     """A figure for the page: traces and layout, and its text and table alternatives.
 
-    choices: sets of traces to pick from, as (label, traces), in place of `traces`; by a slider if
-    `slides`, which starts at number `start`.
+    choices: sets of traces to pick from, as (label, traces), in place of `traces`; picked with a
+    slider if `slides`, which starts at position `start`.
     """
 
     title: str
@@ -42,7 +42,7 @@ class Figure:
     start: int = 0
 
     def spec(self) -> dict[str, Any]:
-        """What the script draws; numbers to six digits."""
+        """What the script draws, with numbers rounded to six digits."""
         record = {
             "traces": self.traces,
             "layout": {"legend": LEGEND} | self.layout,
@@ -68,25 +68,25 @@ def percent_axis(title: str, **more: Any) -> dict[str, Any]:
 
 
 def by_name(title: str, **more: Any) -> dict[str, Any]:
-    """The layout of numbers from 0, one beside each name; `more` is of the axis of the names."""
+    """A layout with names on the y axis and numbers from 0 on the x axis; `more`: of the y axis."""
     return {"xaxis": axis(title, rangemode="tozero"), "yaxis": {"type": "category"} | more}
 
 
 def label(name: str, k: int) -> str:
-    """A name as an axis label: Plotly reads a little HTML, so it must hold none."""
+    """A name as an axis label, escaped because Plotly interprets some HTML."""
     name = name if len(name) <= 24 else f"{name[:20]}… ({k})"
     return html.escape(name, quote=False)
 
 
 def line(x: Any, y: Any, name: str, colour: str = "", **more: Any) -> dict[str, Any]:
-    """A line, of the colour "@name" if none is given; `more` are further settings of the trace."""
+    """A line in the colour "@name" if none is given; `more`: further settings of the trace."""
     stroke = {"color": colour or f"@{name}", "width": 2.5} | more.pop("line", {})
     trace = {"type": "scatter", "mode": "lines", "x": x, "y": y, "name": name, "line": stroke}
     return trace | more
 
 
 def points(x: Any, y: Any, name: str, colour: Any = "", **more: Any) -> dict[str, Any]:
-    """Markers, whole at the edge too; the rest as in `line`."""
+    """Markers, not clipped at the edges; arguments as in `line`."""
     marker = {"color": colour or f"@{name}", "size": 11} | more.pop("marker", {})
     trace = {"type": "scatter", "mode": "markers", "x": x, "y": y, "name": name, "marker": marker}
     return trace | {"cliponaxis": False} | more

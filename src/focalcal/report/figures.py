@@ -1,6 +1,6 @@
 """Figures of one model, made from its `ModelReport` alone.
 
-Every figure carries the sentence and the table that say the same in words.
+Every figure has a text and a table as alternatives.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from focalcal.report.figure import Figure
 SHOWN_CLASSES = 30
 PICKABLE_CLASSES = 100
 TICKS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50)
-"""Of logarithmic scales."""
+"""Ticks of logarithmic scales."""
 SYMBOLS = ("star", "diamond", "x")
 MARKS = {"symbol": "circle-open", "line": {"width": 2}}, {}
-"""Before and after, told apart without colour."""
+"""Markers of before and after, distinct without colour."""
 DIAGONAL = draw.line([0, 1], [0, 1], "", "@muted", line=draw.DOTTED, **draw.SILENT)
 
 
@@ -65,7 +65,7 @@ def reliability(view: View, which: str) -> Figure:
 
 
 def _ranges(b: Bins) -> list[str]:
-    """The bins that hold samples, as "0.93–1.00"."""
+    """The non-empty bins, as "0.93–1.00"."""
     return [f"{b.edges[i]:.2f}–{b.edges[i + 1]:.2f}" for i in np.flatnonzero(b.counts)]
 
 
@@ -114,7 +114,7 @@ def class_errors(model: ModelReport) -> Figure:
 
 
 def class_reliability(model: ModelReport) -> Figure:
-    """The reliability of one class's own probability, for the class that is picked."""
+    """The reliability of the probability of one class, which the reader picks."""
 
     def of(k: int) -> list[dict[str, Any]]:
         traces = [DIAGONAL]
@@ -139,7 +139,7 @@ def class_reliability(model: ModelReport) -> Figure:
 
 
 def right_wrong(view: View, which: str) -> Figure:
-    """How confidence is spread over right and over wrong predictions."""
+    """The distribution of confidence over right and over wrong predictions."""
     b = view.confidence
     groups = {"right": b.correct_sums, "wrong": b.counts - b.correct_sums}
     cells = {name: [f"{n:,.0f}" for n in groups[name][b.counts > 0]] for name in groups}
@@ -225,7 +225,7 @@ def _heatmap(land: Landscape) -> dict[str, Any]:
 
 
 def _search_lines(land: Landscape) -> list[dict[str, Any]]:
-    """The γ of the grid search, and the line of the line search where it is in the picture."""
+    """The γ of the grid search, and the visible part of the line of the line search."""
     low, high = land.temperatures[[0, -1]]
     along = np.linspace(land.gammas[0], land.gammas[-1], 40)
     on_line = land.offset + land.slope * along
@@ -270,7 +270,7 @@ def risk_coverage(model: ModelReport) -> Figure:
 
 
 def slices(result: SlicedEvaluation) -> Figure:
-    """ECE of each slice beside what chance alone would give."""
+    """ECE of each slice beside the ECE expected by chance alone."""
     tested = [s for s in result.slices if s.enough]
     tested.sort(key=lambda s: s.ece - s.expected_ece)
     names = [draw.label(s.name, i) for i, s in enumerate(tested)]

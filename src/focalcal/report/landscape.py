@@ -16,7 +16,7 @@ from focalcal.calibrators.grid import TopScores, grid_search, line_search
 from focalcal.report.data import Landscape
 
 ANCHORS = (-0.25, 1.0)
-"""The γ through whose best T the line goes."""
+"""The values of γ whose best T define the line."""
 SHOWN_GAMMAS = np.unique(np.concatenate([np.linspace(-0.5, 5, 12), GAMMAS]))
 SHOWN_TEMPERATURES = np.geomspace(0.1, 5, 40)
 MAX_ROWS = 20_000
@@ -26,7 +26,7 @@ MAX_ROWS = 20_000
 def landscape(
     logits: Any, labels: Any, bins: int = 15, fitted: Calibrator | None = None
 ) -> Landscape:
-    """Equal-mass ECE over γ and T, with what the searches over the grid and the line find.
+    """Equal-mass ECE over γ and T, with the results of the grid and line searches.
 
     fitted: focal temperature scaling fitted by NLL, to show beside them.
     """

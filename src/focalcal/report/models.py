@@ -13,7 +13,7 @@ from focalcal.formats import SUFFIXES
 from focalcal.predictions import Predictions
 
 MOST_LABELS = 20
-"""Labels of a multi-label task that one page shows."""
+"""The most labels of a multi-label task on one page."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,7 +61,7 @@ def _label(part: Predictions, j: int) -> Predictions:
 
 
 def digest(file: Path) -> str | None:
-    """SHA-256 of a file; a folder or a pattern has none."""
+    """SHA-256 of a file; None for a folder or a pattern."""
     return hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else None
 
 
@@ -87,7 +87,7 @@ def load_folder(name: str, folder: str | Path, keys: Mapping[str, Any] | None = 
 def files_in(name: str, folder: str | Path) -> tuple[Path, Path]:
     """The validation and test predictions of a folder: val.* or calibration.*, and test.*.
 
-    A run folder of `focalcal train` has them in its subfolder predictions/.
+    In a run folder of `focalcal train` they are in its subfolder predictions/.
     """
     folder = Path(folder)
     if not folder.is_dir():

@@ -14,7 +14,7 @@ from focalcal.report.figure import Figure
 
 COLOURS = ("@before", "@after", "@third")
 DOTS = {"mode": "lines+markers", "marker": {"size": 6}}
-"""Of a line that a single batch must not hide."""
+"""Settings that keep a line visible with a single batch."""
 
 
 def render(monitor: Monitor) -> str:
@@ -42,7 +42,7 @@ def render(monitor: Monitor) -> str:
 
 
 def accuracy(monitor: Monitor) -> Figure:
-    """Expected accuracy with its interval, and the measured one where there are labels."""
+    """Expected accuracy with its interval, and measured accuracy if there are labels."""
     names, at = [r.name for r in monitor.results], _labels(monitor)
     expected = [r.expected_accuracy for r in monitor.results]
     value, low, high = ([100 * getattr(e, x) for e in expected] for x in ("value", "low", "high"))
@@ -52,7 +52,7 @@ def accuracy(monitor: Monitor) -> Figure:
         id="fig-accuracy",
         title="Accuracy, %: expected and measured",
         text="Expected accuracy is the mean confidence. Bars and band are intervals; measured "
-        "points below the band mean over-confidence.",
+        "points below the band indicate over-confidence.",
         traces=[
             draw.band(at, low, high, "@after"),
             draw.line(at, value, "expected", "@after", **DOTS),
@@ -75,7 +75,7 @@ def accuracy(monitor: Monitor) -> Figure:
 
 
 def evidence(monitor: Monitor) -> Figure:
-    """−log10 of the p-value of each test, with the line at which it is an alarm."""
+    """−log10 of the p-value of each test, with the line above which it is an alarm."""
     at, limit = _labels(monitor), -math.log10(monitor.threshold)
     rows = [[-math.log10(max(r.p_values[t], 1e-16)) for r in monitor.results] for t in TESTS]
     traces = [draw.line(at, y, t, c, **DOTS) for y, t, c in zip(rows, TESTS, COLOURS)]
@@ -92,7 +92,7 @@ def evidence(monitor: Monitor) -> Figure:
 
 
 def metrics(monitor: Monitor) -> Figure:
-    """One declared metric at a time over the labelled batches, the reference as a line."""
+    """One declared metric at a time over the labelled batches, with the reference as a line."""
     labelled = [r for r in monitor.results if r.metrics]
     names, at = [r.name for r in labelled], _labels(monitor)
     measured = [x for x, r in zip(at, monitor.results) if r.metrics]
@@ -103,7 +103,7 @@ def metrics(monitor: Monitor) -> Figure:
         scale = 100 if m.unit == "%" else 1
         found: list[Any] = [monitor.reference["metrics"], *(r.metrics for r in labelled)]
         before, *values = (math.nan if (x := f.get(m.name)) is None else x for f in found)
-        # The reference comes first: it gives the batches without labels their place.
+        # The reference comes first, so that the axis includes batches without labels.
         traces = [
             _level(at, scale * before, "reference", "@before"),
             draw.line(measured, [scale * x for x in values], "batch", "@after", **DOTS),
@@ -126,7 +126,7 @@ def _labels(monitor: Monitor) -> list[str]:
 
 
 def _level(at: list[str], value: float, name: str, colour: str) -> dict[str, Any]:
-    """A dotted line at one value; with one batch, which makes no line, a dash."""
+    """A dotted line at one value, or a dash if there is only one batch."""
     mode, dash = "lines" if len(at) > 1 else "markers", {"symbol": "line-ew-open", "size": 40}
     return draw.line(at, [value] * len(at), name, colour, mode=mode, marker=dash, line=draw.DOTTED)
 

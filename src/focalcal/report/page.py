@@ -1,4 +1,4 @@
-"""One self-contained page: pieces of HTML from templates that escape every value, and the frame."""
+"""One self-contained page: pieces of HTML, from templates that escape every value, in a frame."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ _RUN = re.compile(f"{_RIGHT_TO_LEFT}(?:[ \\d_-]*{_RIGHT_TO_LEFT})*")
 
 
 def isolated(text: str) -> str:
-    """Hebrew or Arabic names between isolating marks: they leave the order of their line alone.
+    """Isolate Hebrew or Arabic names, so that they do not reorder the rest of their line.
 
-    The marks do what the element bdi does, also in attributes and figures, which hold no elements.
+    Like the element bdi, but isolating marks also work in attributes and figures.
     """
     return _RUN.sub("\u2068\\g<0>\u2069", text)
 
 
 @jinja2.pass_eval_context
 def _shown(context: Any, value: Any) -> Any:
-    """Text that is shown as it is; in Markdown no HTML, no table cells, no new line."""
+    """Text to be shown literally; in Markdown, escaped so as not to form HTML, cells or lines."""
     if context.autoescape:
         return value if isinstance(value, Markup) else isolated(str(value))
     text = str(value)

@@ -1,6 +1,6 @@
 """`ReportData` as one HTML page that opens offline, and as Markdown.
 
-`assets/report.html` and `assets/report.md` are the layouts; here is what they share.
+`assets/report.html` and `assets/report.md` are the layouts; this module has what they share.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def interval(m: Metric, e: Estimate) -> str:
 
 
 def best(model: ModelReport, m: Metric) -> float | None:
-    """The best value of a column, None where the column has no better end or nothing finite."""
+    """The best value of a column; None if neither direction is better or no value is finite."""
     values = [r.evaluation[m.name].value for r in model.methods]
     values = [v for v in values if math.isfinite(v)]
     if not m.better or not values:
@@ -130,7 +130,7 @@ def parameters(result: MethodResult) -> str:
 
 
 def comparison_table(models: Sequence[ModelReport]) -> Table:
-    """Each model before and after the calibrator chosen for it."""
+    """Each model before and after its chosen calibrator."""
     shown = {"accuracy": "accuracy", "ece": "ECE", "nll": "NLL"}
     before, after = ([f"{title} {at}" for title in shown.values()] for at in ("before", "after"))
     rows: list[Sequence[Any]] = []
@@ -172,7 +172,7 @@ def split_table(model: ModelReport) -> Table:
         m = METRICS[name]
         removed = f"{m.number(part.removed)} ± {m.number(part.standard_error)}"
         rows.append((m.heading, m.number(part.value), removed, m.number(part.stays)))
-    return ("test loss", "before", "removed by calibration", "stays"), rows
+    return ("test loss", "before", "removed by calibration", "remains"), rows
 
 
 def wrong_table(model: ModelReport) -> Table:
@@ -190,7 +190,7 @@ def wrong_table(model: ModelReport) -> Table:
 
 
 def stops(model: ModelReport) -> list[str]:
-    """What the slider says at each threshold."""
+    """The text of the slider at each threshold."""
     before, after = model.before.stops, model.after.stops
     return [
         f"confidence ≥ {t:.2f}: before, {percent(before.coverage[i], 1)} kept with error "

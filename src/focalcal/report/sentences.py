@@ -1,4 +1,4 @@
-"""Numbers as sentences: verdicts, and what each figure shows to those who cannot see it."""
+"""Numbers as sentences: verdicts, and descriptions of the figures for those who cannot see them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from focalcal.metrics.declare import decimal, percent
 from focalcal.report.data import ModelDifference, ModelReport, View
 
 OTHER_SAMPLES = (
-    "The models were measured on different test samples, so the lowest NLL does not tell the better"
+    "The models were measured on different test samples, so the lowest NLL does not show which is "
+    "better"
 )
 
 
@@ -31,7 +32,7 @@ def ece_change(model: ModelReport) -> str:
 
 
 def accuracy_change(before: Evaluation, after: Evaluation) -> str:
-    """Whether the predicted classes got better or worse, in points."""
+    """The change of the accuracy, in points."""
     change = 100 * (after["accuracy"].value - before["accuracy"].value)
     if abs(change) < 0.005:
         return "accuracy unchanged"
@@ -91,7 +92,7 @@ def headline(
     differences: Sequence[ModelDifference] = (),
     same_samples: bool = True,
 ) -> str:
-    """The verdict without its details, short enough for a phone."""
+    """The verdict without details, short enough for a phone."""
     best = best_of(models)
     if len(models) > 1:
         few = models if len(models) < 4 else ()
@@ -119,7 +120,7 @@ def overall_verdict(
 
 
 def labels_verdict(labels: Sequence[ModelReport]) -> str:
-    """One sentence about the labels of a multi-label task, each calibrated by itself."""
+    """One sentence about the labels of a multi-label task, each calibrated on its own."""
     if len(labels) == 1:
         return labels[0].verdict
     sides = [m.before.evaluation for m in labels], [m.after.evaluation for m in labels]
@@ -136,7 +137,7 @@ def labels_verdict(labels: Sequence[ModelReport]) -> str:
 
 
 def when(view: View) -> str:
-    """Whose probabilities these are: "identity" is a name for those who fit, not for readers."""
+    """Which probabilities these are, in words: readers need not know the name "identity"."""
     return "Before calibration" if view.method == "identity" else f"After {view.method}"
 
 

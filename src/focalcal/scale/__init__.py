@@ -1,4 +1,4 @@
-"""The same statistics beyond one machine's memory: partial sums of parquet files, merged.
+"""The same statistics for data larger than memory: merged partial sums of parquet files.
 
 >>> from focalcal import scale
 >>> scale.fit(scale.Source.open("preds/*.parquet"), "temperature")  # doctest: +SKIP

@@ -1,4 +1,4 @@
-"""Loaded by the Dask workers of this machine, which leave Ctrl-C and errors to the caller."""
+"""Loaded by local Dask workers, so that they leave Ctrl-C and errors to the caller."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 
 
 def dask_setup(worker: Any) -> None:
-    """Print no tracebacks: the caller gets Ctrl-C and the errors of tasks, and ends the cluster.
+    """Print no tracebacks: the caller handles Ctrl-C and task errors, and stops the cluster.
 
-    A heartbeat under way when the cluster ends would be logged as an error too.
+    A heartbeat in progress when the cluster stops would also be logged as an error.
     """
     del worker
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -35,10 +35,9 @@ def apply(
     """Write calibrated probabilities of every file of the source under the folder `out`.
 
     Each output has the name, the row groups and the row order of its input. The column `probs`
-    takes the place of the logits (or probabilities); all other columns are kept. Every file appears
-    whole or not at all, and a second run writes the same bytes. One input file may also be given
-    an output file (`out` ends in .parquet). provenance: added to that of each file. Returns the
-    files written.
+    replaces the logits (or probabilities); all other columns are kept. Every file is written
+    atomically, and a second run writes the same bytes. For a single input, `out` may also be a
+    file ending in .parquet. provenance: added to that of each file. Returns the files written.
     """
     if calibrator.n_classes_ != source.n_classes:
         raise InputError(
@@ -61,7 +60,7 @@ def calibrate_file(
     floor: float | None,
     provenance: dict[str, Any],
 ) -> int:
-    """Write one output file of the row groups of one input; returns its rows."""
+    """Write one output file from the row groups of one input; returns the number of rows."""
     (partitions, output), rows = task, 0
     with open_parquet(partitions[0].path) as file, atomic_path(output) as temporary:
         tables = (_calibrated(p, file, calibrator, floor, provenance) for p in partitions)
@@ -80,7 +79,7 @@ def _calibrated(
     floor: float | None,
     provenance: dict[str, Any],
 ) -> Any:
-    """A row group with calibrated probabilities; its labels are checked, but need not be known."""
+    """A row group with calibrated probabilities; its labels are checked if present."""
     table = partition.table(file)
     keys = dataclasses.replace(partition.keys, labels_required=False)
     predictions = dataclasses.replace(partition, keys=keys).predictions(table, 0)
@@ -88,7 +87,7 @@ def _calibrated(
     replaced = partition.columns.values
     for name, labels in partition.labels(table, partition.path).items():
         column = numpy_to_column(labels)
-        column = column if labels.ndim == 2 else column.cast("string")  # also where all are missing
+        column = column if labels.ndim == 2 else column.cast("string")  # even if all are missing
         table = table.set_column(table.column_names.index(name), name, column)
     before = table.column_names[: table.column_names.index(replaced[0])]
     place = sum(name not in replaced for name in before)

@@ -1,7 +1,7 @@
-"""Engines: a function of every partition, merged, on threads of this machine or a Dask cluster.
+"""Engines: map a function over partitions and merge, on local threads or a Dask cluster.
 
 Partial results are merged in a fixed tree over the partitions in order, so results are
-bit-identical for every engine and number of workers, also where workers died.
+bit-identical for every engine and number of workers, even if workers die.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Progress = Callable[[float], None]
 FAN_IN = 16
 """Partial results merged at a time."""
 MAX_TASKS = 10_000
-"""More partitions than this are bundled: a scheduler should not see millions of tasks."""
+"""More partitions than this are bundled, to spare a scheduler millions of tasks."""
 ENGINES = ("stream", "dask")
 
 
@@ -40,7 +40,7 @@ class Engine:
         merge: Callable[[T, T], T],
         progress: Progress | None = None,
     ) -> T:
-        """`merge` over `function` of every partition. `merge` must not change its arguments."""
+        """`function` of every partition, merged. `merge` must not change its arguments."""
         self.passes += 1
         tick = progress or (lambda fraction: None)
         result = self._reduce(partial(_run, function, merge), bundle(partitions), merge, tick)
@@ -52,7 +52,7 @@ class Engine:
 
 
 class StreamEngine(Engine):
-    """Threads of this machine; at most two partitions per thread are under way at a time.
+    """Local threads; at most two partitions per thread are in progress at a time.
 
     >>> StreamEngine().map_reduce(abs, [-1, -2, -3], lambda a, b: a + b)
     6
@@ -83,10 +83,10 @@ class StreamEngine(Engine):
 
 
 class DaskEngine(Engine):
-    """A Dask cluster: the given scheduler, or a cluster of this machine, one process per core.
+    """A Dask cluster: the given scheduler, or a local cluster with one process per core.
 
-    Use it as a context manager. Workers must see the files under the same paths. A worker that
-    dies is replaced by Dask and its partitions are done again; the result is the same.
+    Use it as a context manager. Workers must see the files under the same paths. If a worker dies,
+    Dask replaces it and repeats its partitions; the result is the same.
     """
 
     def __init__(self, scheduler: str | None = None, workers: int | None = None) -> None:
@@ -117,7 +117,7 @@ class DaskEngine(Engine):
         self.close()
 
     def close(self) -> None:
-        """Leave the cluster; one started here is stopped."""
+        """Disconnect from the cluster, and stop it if it was started here."""
         for part in (getattr(self, "client", None), self._cluster):
             if part is not None:
                 # The scheduler may be gone.
@@ -132,7 +132,7 @@ class DaskEngine(Engine):
             futures = [submit(work, part) for part in bundles]
             while len(futures) > 1:
                 groups = [futures[i : i + FAN_IN] for i in range(0, len(futures), FAN_IN)]
-                # The last references to these futures end here, which frees their memory.
+                # Drops the last references to the previous futures, which frees their memory.
                 futures = [submit(reduce, merge, group) for group in groups]
                 if len(futures) > 1:
                     for i, future in enumerate(self._distributed.as_completed(futures)):
@@ -147,7 +147,7 @@ class DaskEngine(Engine):
             raise
         except self._failures() as error:
             raise EngineError(
-                f"the Dask cluster failed ({type(error).__name__}: {error}); nothing partial was "
+                f"the Dask cluster failed ({type(error).__name__}: {error}); no partial file was "
                 "written: check the scheduler and its workers' logs, then run again"
             ) from error
 
@@ -160,11 +160,11 @@ class DaskEngine(Engine):
         try:
             # A builtin, which any worker can run.
             found = self.client.run(eval, "__import__('focalcal').__version__", on_error="return")
-        # Errors of the workers are returned, so these mean a closed connection.
+        # Errors on workers are returned, not raised, so these mean a closed connection.
         except (RuntimeError, AttributeError) as error:
             raise OSError(f"the connection to the scheduler is closed ({error})") from error
         for worker, version in found.items():
-            gone = isinstance(version, OSError)  # it has just died; Dask repeats its work
+            gone = isinstance(version, OSError)  # the worker just died; Dask repeats its work
             if version != focalcal.__version__ and not gone:
                 raise EngineError(
                     f"expected focalcal {focalcal.__version__} on every Dask worker, got "
@@ -180,7 +180,7 @@ class DaskEngine(Engine):
 
 @contextlib.contextmanager
 def open_engine(name: str = "stream", scheduler: str | None = None) -> Iterator[Engine]:
-    """An engine by its name on the command line; a scheduler's address needs Dask."""
+    """An engine by its command-line name; a scheduler address requires Dask."""
     if name not in ENGINES:
         raise InputError(f"expected an engine of {', '.join(ENGINES)}; got {name!r}")
     if name == "stream" and scheduler is not None:
@@ -193,7 +193,7 @@ def open_engine(name: str = "stream", scheduler: str | None = None) -> Iterator[
 
 
 def bundle(partitions: Sequence[P]) -> list[tuple[P, ...]]:
-    """At most MAX_TASKS runs of partitions, in order."""
+    """At most MAX_TASKS groups of consecutive partitions."""
     if not partitions:
         raise InputError("expected at least one partition, got none")
     size = -(-len(partitions) // MAX_TASKS)
@@ -206,7 +206,7 @@ def _run(function: Callable[[P], T], merge: Callable[[T, T], T], parts: tuple[P,
 
 
 def merged(merge: Callable[[T, T], T], results: Iterator[T], count: int) -> T:
-    """The root of the merge tree over so many results, of which one per level is held.
+    """The root of the merge tree over `count` results; one result per level is held at a time.
 
     >>> merged(lambda a, b: f"({a}{b})", iter("abc"), 3)
     '((ab)c)'

@@ -1,4 +1,4 @@
-"""Evaluate out of core: one pass, `CalibrationStats` merged."""
+"""Evaluation out of core: `CalibrationStats` merged in one pass."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def statistics(
 ) -> CalibrationStats:
     """The merged `CalibrationStats` of all predictions of a source, in one pass.
 
-    What `compute()` of it returns equals the metrics in memory: exactly (but for rounding) for
-    means and fixed bins, within the stated bound for equal-mass, KS, AUROC and smooth errors.
+    Its `compute()` returns the same metrics as in memory: exactly (up to rounding) for means and
+    fixed bins, within the stated bound for equal-mass, KS, AUROC and smooth errors.
     """
     return _collect(source, engine, bins, {}, progress)[""]
 
@@ -45,14 +45,14 @@ def statistics_by(
 ) -> dict[str, CalibrationStats]:
     """The statistics of every slice, "column=value", by the columns that the source carries.
 
-    Where to cut columns of many numbers is read from a sample of the rows.
+    The cuts of columns with many numbers are determined from a sample of the rows.
     """
     sample = source.sample(_SAMPLED_ROWS).extra
     for name, column in sample.items():
         if column.dtype == object and carried(column).dtype != object:
             warnings.warn(
-                f"column {name!r} holds numbers as texts; in parts each text is a slice of its "
-                "own, store numbers to have them cut as in memory",
+                f"column {name!r} holds numbers as text; when read in parts, each text is its own "
+                "slice: store numbers to have them cut as in memory",
                 InputWarning,
                 stacklevel=2,
             )
@@ -67,7 +67,7 @@ def _collect(
     edges: dict[str, Any],
     progress: Progress | None,
 ) -> dict[str, CalibrationStats]:
-    # Sums that a metric's declaration added are unknown to the processes of a cluster.
+    # The processes of a cluster lack sums added by the declarations of other packages.
     own = {name: f for name, f in SUMS.items() if f.__module__ != SUMS["weight"].__module__}
     quick = kernels.fast(source.n * source.n_classes)
     function = partial(partition_statistics, bins=bins, edges=edges, quick=quick, sums=own)
@@ -82,14 +82,14 @@ def partition_statistics(
     quick: bool,
     sums: dict[str, Any],
 ) -> dict[str, CalibrationStats]:
-    """The statistics of the slices of one row group; without columns to slice by, of all rows.
+    """The statistics of each slice of one row group, or of all rows if there are no columns.
 
-    edges: of each column, where to cut it; quick: by compiled loops; sums: further ones.
+    edges: where to cut each column; quick: use compiled loops; sums: additional ones.
     """
     SUMS.update(sums)
     found: dict[str, CalibrationStats] = {}
     for batch in partition.batches():
-        # As texts, so that a batch with many distinct numbers is not cut by itself.
+        # As text, so that `named_rows` does not cut a batch with many distinct numbers again.
         columns = {name: texts(cut(batch.extra[name], e)) for name, e in edges.items()}
         parts = [("", batch)]
         if columns:
@@ -104,7 +104,7 @@ def partition_statistics(
 
 
 def texts(column: np.ndarray) -> np.ndarray:
-    """Values as texts that do not depend on the type of the column: 0.1 in float32 and −0.0."""
+    """Values as text that does not depend on the column's type: float32 0.1 is 0.1, −0.0 is 0.0."""
     if column.dtype.kind in "mM":
         return np.array([str(v) for v in column])
     return np.array([str(v + 0.0 if isinstance(v, float) else v) for v in column.tolist()])
@@ -113,6 +113,6 @@ def texts(column: np.ndarray) -> np.ndarray:
 def merge_by_slice(
     a: dict[str, CalibrationStats], b: dict[str, CalibrationStats]
 ) -> dict[str, CalibrationStats]:
-    """The slices of both together; neither is changed."""
+    """The slices of both, merged into a new dictionary."""
     both = {name: a[name] + b[name] for name in a.keys() & b.keys()}
     return {**a, **b, **both}

@@ -1,4 +1,4 @@
-"""Fit calibrators out of core: sums over samples, merged, in few passes."""
+"""Fitting out of core: merged sums over samples, in few passes."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from focalcal.scale.engines import Engine, Progress, StreamEngine
 from focalcal.scale.source import Partition, Source
 
 METHODS = tuple(name for name, kind in calibrators.METHODS.items() if kind.takes_sums)
-"""The methods whose fit is a sum over samples; the others are fitted in memory, to a sample."""
+"""The methods whose fit needs only sums over samples; fit the others in memory, to a sample."""
 SAMPLE_ROWS = 2**17
 
 
 @dataclasses.dataclass(frozen=True)
 class ScaledFit:
-    """A fitted calibrator and how often the predictions were read for it (the sample aside)."""
+    """A fitted calibrator and the number of passes over the predictions (besides the sample)."""
 
     calibrator: Calibrator
     passes: int
@@ -51,8 +51,8 @@ def fit(
         optimum after a small sample.
 
     The temperature is that of a fit in memory to 1e-9. Focal temperature and structured scaling
-    reach the same NLL to 3e-8. Searches by ECE find the same grid point; by equal-mass ECE, one
-    whose error is within the bound of its histogram of the best.
+    reach the same NLL to 3e-8. Searches by ECE find the same grid point; those by equal-mass ECE
+    one whose error is within its histogram's bound of the best.
     """
     if method not in METHODS:
         raise InputError(

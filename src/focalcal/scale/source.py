@@ -29,16 +29,16 @@ BATCH_ELEMENTS = 2**22
 _SINGLE_LABEL = "expected a single-label task, got multilabel; read such files one by one"
 _SAMPLED_GROUPS = 32
 _BUFFER = 2**18
-"""Bytes of a file read at a time, so that reading the first rows does not read a whole group."""
+"""Bytes of a file read at a time, so that the first rows can be read without the whole group."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Partition:
     """One row group of one file.
 
-    columns: its columns in class order, and the class names where they are known; metadata: what
-    numbers in the labels mean; extra: further columns to read; n_classes: of the whole source;
-    order: where in the lists of a row the classes are, if they are in another order.
+    columns: its columns in class order, and the class names if known; metadata: the meaning of
+    numeric labels; extra: further columns to read; n_classes: of the whole source; order: the
+    positions of the classes in list columns, if stored in a different order.
     """
 
     path: str
@@ -83,7 +83,7 @@ class Partition:
         if found != self.rows:
             raise FileFormatError(
                 f"{self.path}: row group {group} has {found} rows, expected {self.rows}, as "
-                "when it was opened; did the file change meanwhile?"
+                "when it was opened; has the file changed since?"
             )
 
     def _damaged(self, error: Exception) -> FileFormatError:
@@ -114,14 +114,14 @@ class Partition:
         return dataclasses.replace(given, extra=extra) if extra else given
 
     def labels(self, batch: Any, where: str) -> dict[str, np.ndarray]:
-        """The columns of labels that mean another class in class order than in the file."""
+        """The label columns whose meaning changes from the file's order to class order."""
         table = {name: batch.column(name) for name in self.columns.labels}
         lists = {} if self.order is None else {k: x for k, x in table.items() if is_list(x.type)}
         one_hot = {name: self._ordered(loading.matrix(lists, [name], where)) for name in lists}
         return one_hot or loading.named_labels(table, self.metadata, self.columns, self.keys, where)
 
     def _ordered(self, values: np.ndarray) -> np.ndarray:
-        """Lists of all classes in class order; others as they are."""
+        """Lists over all classes, in class order; other values unchanged."""
         order = list(self.order or ())
         return values[:, order] if values.shape[1:] == (len(order),) else values
 
@@ -130,7 +130,7 @@ class Partition:
 class Source:
     """Predictions in parquet files, in the order of their names and rows.
 
-    partitions: the row groups, empty ones left out; n: rows in all.
+    partitions: the row groups that are not empty; n: the total number of rows.
     """
 
     partitions: tuple[Partition, ...]
@@ -167,7 +167,7 @@ class Source:
                 if first and columns != first.columns:
                     raise FileFormatError(
                         f"{path}: expected the columns of {first.path}, "
-                        f"{first.columns}, got {columns}; read such files apart"
+                        f"{first.columns}, got {columns}; read such files separately"
                     )
                 meta = file.metadata
                 partitions += [
@@ -200,7 +200,7 @@ class Source:
         return tuple(dict.fromkeys(p.path for p in self.partitions))
 
     def sample(self, rows: int) -> Predictions:
-        """About `rows` rows from row groups spread evenly over the source: a start, not a result.
+        """About `rows` rows from row groups spread evenly over the source, as a starting point.
 
         Reads only the beginning of each chosen row group.
         """
@@ -236,7 +236,7 @@ def open_parquet(path: str) -> Any:
     pyarrow = pyarrow_module()
     try:
         file = pyarrow.parquet.ParquetFile(path, pre_buffer=False, buffer_size=_BUFFER)
-        _ = file.schema_arrow.names  # damaged ones are no UTF-8
+        _ = file.schema_arrow.names  # raises if a damaged name is not UTF-8
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
         raise FileFormatError(
             f"{path} is not a readable parquet file ({error}); it may be missing or truncated"
@@ -245,13 +245,13 @@ def open_parquet(path: str) -> Any:
 
 
 def stored_metadata(schema: Any, path: str) -> dict[str, Any]:
-    """What a file says about its columns."""
+    """The metadata that a file stores about its columns."""
     text = (schema.metadata or {}).get(METADATA.encode(), b"{}").decode(errors="replace")
     return parse_metadata(text, Path(path))
 
 
 def _names_in_labels(partitions: Sequence[Partition]) -> tuple[str, ...] | None:
-    """Class names that only texts as labels tell: those of all labels, as if read in memory."""
+    """Class names given only by text labels: collected from all labels, as when read in memory."""
     first = partitions[0]
     path, keys = first.path, first.keys
     with open_parquet(path) as file:
@@ -291,7 +291,7 @@ def _names_in_labels(partitions: Sequence[Partition]) -> tuple[str, ...] | None:
 def _columns(
     path: str, schema: Any, keys: Keys
 ) -> tuple[Roles, dict[str, Any], tuple[int, ...] | None]:
-    """The columns in class order with the class names, what the labels mean, and the order."""
+    """The columns in class order with the class names, the meaning of labels, and the order."""
     metadata = stored_metadata(schema, path)
     roles.distinct(schema.names, path)
     found = roles.find(list(schema.names), keys, path, metadata.get("class_names"))
@@ -309,7 +309,7 @@ def _columns(
             labels = tuple(labels[i] for i in order)
         stored = sorted(own or ()) == sorted(names)  # then numbers mean these names
         if len(order) != len(labels) and kind and not (stored or is_text(kind) or is_list(kind)):
-            # Of the folder: Python shows the same text once, and files may be many.
+            # Naming the folder: Python shows equal warnings once, and there may be many files.
             classes.warn_of_order(names, str(Path(path).parent))
     columns = dataclasses.replace(found, values=values, labels=labels, ids=None, class_names=names)
     meaning = {k: value for k, value in metadata.items() if k in ("class_names", "labels")}

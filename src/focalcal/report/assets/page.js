@@ -3,7 +3,7 @@
   const figures = JSON.parse(document.getElementById("figures").textContent);
   const drawn = new Set();
 
-  // A colour is "@name": the value of the CSS variable --name in the theme that is on.
+  // A colour is "@name": the value of the CSS variable --name in the current theme.
   const colours = () => {
     const style = getComputedStyle(document.documentElement);
     return (name) => style.getPropertyValue("--" + name).trim();
@@ -47,7 +47,7 @@
     drawn.add(id);
   };
 
-  // The plotting library is the bulk of the page: the text is there to read before it runs.
+  // The plotting library is most of the page: it runs only after the text is readable.
   const withPlotly = () => {
     if (window.Plotly) return;
     const script = document.createElement("script");

@@ -6,6 +6,7 @@ import doctest
 import json
 
 import numpy as np
+import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
@@ -188,3 +189,25 @@ def test_labels_may_be_texts():
     assert [c.temperature_ for c in named.slices.values()] == [
         c.temperature_ for c in expected.slices.values()
     ]
+
+
+@pytest.mark.parametrize("ending", ["parquet", "csv"])
+def test_a_missing_number_or_other_units_of_time_change_no_slice(rng, tmp_path, ending):
+    z, y, country = draw(rng, 3000, 0.4)
+    store = np.unique(country, return_inverse=True)[1].astype(float)
+    day = np.datetime64("2026-05-01", "us") + store.astype("timedelta64[D]")
+    frame = pd.DataFrame({f"logits_{j}": z[:, j] for j in range(3)})
+    frame = frame.assign(label=y, store=store, day=day)
+    frame.to_parquet(tmp_path / "val.parquet")
+    batch = frame.assign(day=day.astype("datetime64[ns]"))
+    batch.loc[0, "store"], batch.loc[1, "day"] = None, None
+    path, out = tmp_path / f"batch.{ending}", tmp_path / "out.npz"
+    batch.to_parquet(path) if ending == "parquet" else batch.to_csv(path, index=False)
+    for column in ("store", "day"):
+        run("fit", tmp_path / "val.parquet", "--by", column, "-o", tmp_path / "cal.json")
+        own = by_slice.load_slices(tmp_path / "cal.json", column)
+        assert set(own) == {str(value).removesuffix(".0")[:10] for value in set(frame[column])}
+        run("apply", tmp_path / "cal.json", path, "-o", out, "--by", column)
+        values = by_slice.slice_names(frame[column].to_numpy())
+        expected = [own[value].predict_proba(z[[i]])[0] for i, value in enumerate(values)]
+        np.testing.assert_allclose(Predictions.load(out).probs[2:], expected[2:])

@@ -248,3 +248,21 @@ def test_multilabel_files_are_refused(folder):
     )
     result = runner.invoke(app, ["monitor", str(path)])
     assert "single-label" in str(result.exception)
+
+
+@pytest.mark.parametrize("ending", ["parquet", "csv", "npz"])
+def test_batches_are_joined_though_files_have_numbers_of_other_types(folder, rng, ending):
+    """pandas stores weeks as floats where one is missing."""
+    z, y = draw(rng, 900)
+    week = np.repeat([1, 2, 3], 300)
+    (folder / "days").mkdir()
+    for i, rows in enumerate(np.split(np.arange(900), [400])):
+        values = week[rows].astype(float) if i else week[rows]
+        if i:
+            values[-1] = np.nan
+        given = Predictions(logits=z[rows], labels=y[rows], extra={"week": values})
+        given.save(folder / "days" / f"{i}.{ending}")
+    files = folder / "days" / f"*.{ending}"
+    record = json.loads(run(folder / "reference.npz", files, "--by", "week", "--json"))
+    sizes = {b["name"]: b["n"] for b in record["batches"]}
+    assert sizes == {"1": 300, "2": 300, "3": 299, "nan": 1}

@@ -11,6 +11,7 @@ import pytest
 
 from focalcal.errors import InputError, InputWarning
 from focalcal.metrics import CalibrationStats, evaluate, evaluate_by, slicing
+from focalcal.metrics.sample import slice_name
 from focalcal.metrics.slicing import cut, edges_of, holm, named_rows, of_statistics
 
 
@@ -191,3 +192,26 @@ def test_numbers_with_missing_ones_are_cut(rng):
 def test_slices_that_are_all_too_small_are_said():
     found = evaluate_by([0, 1, 0], [0.1, 0.8, 0.3], by={"g": ["a", "b", "a"]}, resamples=20)
     assert found.verdict == "No slice has the 100 samples that a test needs."
+
+
+@pytest.mark.parametrize(
+    ("value", "name"),
+    [
+        (np.float32(0.1), "0.1"),
+        (-0.0, "0"),
+        (2.0, "2"),
+        (True, "True"),
+        (None, "None"),
+        (math.nan, "nan"),
+        (np.datetime64("2026-05-01"), "2026-05-01"),
+        (np.datetime64("2026-05-01T00:00:00.000000000"), "2026-05-01"),
+        (np.datetime64("2026-05-01T06:30:00.000"), "2026-05-01 06:30:00"),
+        (np.datetime64("2026-05-01T06:30:00.250000"), "2026-05-01 06:30:00.25"),
+        (np.datetime64("NaT"), "NaT"),
+    ],
+)
+def test_names_of_slices_do_not_depend_on_the_type_of_the_column(value, name):
+    """Times are called as pandas writes them to text files."""
+    assert slice_name(value) == name
+    column = np.array([value] * 2 + [1], dtype=object)
+    assert name in [called for called, _ in named_rows({"": column}, 3)]

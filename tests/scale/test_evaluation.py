@@ -4,6 +4,7 @@ import datetime
 import json
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -112,6 +113,19 @@ def test_slices_are_those_in_memory_though_only_some_parts_have_missing_values(
     assert sum(s.n for s in found.slices) == ROWS
     for name, s in expected.items():
         assert found[name].ece == pytest.approx(s.ece, abs=1e-9, nan_ok=True)
+
+
+def test_slices_of_files_with_numbers_of_other_types_are_joined(memory, tmp_path):
+    """pandas stores integers as floats where one is missing."""
+    z, y = memory
+    frame = pd.DataFrame({f"logits_{j}": x for j, x in enumerate(z.T)})
+    frame = frame.assign(labels=y, store=np.arange(ROWS) % 3)
+    frame[:1000].to_parquet(tmp_path / "a.parquet")
+    frame[1000:].astype({"store": float}).to_parquet(tmp_path / "b.parquet")
+    found = statistics_by(Source.open(tmp_path, extra=["store"]))
+    assert {name: s.n for name, s in found.items()} == {
+        f"store={i}": int((frame["store"] == i).sum()) for i in range(3)
+    }
 
 
 def test_merging_changes_neither_part(memory):

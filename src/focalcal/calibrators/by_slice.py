@@ -22,6 +22,7 @@ from focalcal.calibrators._newton import fit_inverse_temperature, moment_sums
 from focalcal.calibrators.base import Calibrator
 from focalcal.calibrators.temperature import TemperatureScaling
 from focalcal.errors import InputError
+from focalcal.metrics.sample import slice_names
 
 LEAST = 100
 """The fewest samples for a slice to have its own temperature."""
@@ -89,14 +90,6 @@ def fit_by(logits: Any, y: Any, values: Any, *, folds: int = 5, seed: int = 0) -
             slices[name] = copy.deepcopy(common)
             slices[name].temperature_ = math.exp(t)
     return SliceFit(common, slices, gain, error)
-
-
-def slice_names(values: Any) -> np.ndarray:
-    """The values (N,) of a column as text; 1.0 becomes 1, as file formats differ in such types."""
-    values = np.asarray(values)
-    if values.dtype.kind == "f":
-        return np.array([text.removesuffix(".0") for text in values.astype(str).tolist()], str)
-    return values.astype(str)
 
 
 def _log_temperatures(

@@ -31,8 +31,9 @@ def apply(
     All other columns and the order of the rows are kept.
     """
     from focalcal.calibrators import load
-    from focalcal.calibrators.by_slice import load_slices, slice_names
+    from focalcal.calibrators.by_slice import load_slices
     from focalcal.formats import SUFFIXES
+    from focalcal.metrics.sample import slice_names
 
     if by is not None and (target_prior or train_prior):
         raise InputError("expected --target-prior without --by, got both")

@@ -147,7 +147,7 @@ def _batches(
     running: Monitor, paths: list[Path], by: str | None, read: Callable
 ) -> Iterator[tuple[str, Batch]]:
     """Each file, or the rows of all files that share a value of the column `by`."""
-    from focalcal.metrics import slices
+    from focalcal.metrics.sample import slice_name, slices
 
     joined: dict[str, Batch] = {}
     with terminal.progress("batches") as tick:
@@ -155,10 +155,11 @@ def _batches(
         for i, (path, parts) in enumerate(found):
             for given, probs in parts:
                 groups = slices(given.column(by)) if by else [(path.name, slice(None))]
-                for name, rows in groups:
+                for value, rows in groups:
+                    name = slice_name(value)
                     labels = None if given.labels is None else given.labels[rows]
                     part = running.summarise(probs[rows], labels)
-                    joined[str(name)] = joined[str(name)] + part if str(name) in joined else part
+                    joined[name] = joined[name] + part if name in joined else part
             if by is None:
                 yield path.name, joined.pop(path.name)
             tick((i + 1) / len(paths))

@@ -114,8 +114,10 @@ def _categories(column: Any) -> list[str]:
 
 
 def column_to_plain(column: Any) -> np.ndarray:
-    """Any Arrow column as NumPy: times, numbers if none is null, otherwise Python objects."""
-    if _is(column.type, "temporal") or (not column.null_count and _is_number(column.type)):
+    """Any Arrow column as NumPy: times and floats (NaT or NaN where one is missing), integers and
+    booleans where none is, otherwise Python's objects."""
+    complete = not column.null_count and _is_number(column.type)
+    if complete or _is(column.type, "temporal", "floating"):
         return np.asarray(column)
     return objects(column.to_pylist())
 

@@ -264,10 +264,30 @@ def slices(groups: Any) -> Iterator[tuple[Any, np.ndarray]]:
     column = np.asarray(groups)
     keys = column
     if column.dtype == object:
-        keys = numbers_of(column, np.array([str(x) for x in column]))
+        keys = numbers_of(column, slice_names(column))
     _, first, index = np.unique(keys, return_index=True, return_inverse=True)
     order = np.argsort(index, kind="stable")
     yield from zip(column[first], np.split(order, np.cumsum(np.bincount(index))[:-1]))
+
+
+def slice_name(value: Any) -> str:
+    """What a value of a column is called, whatever type a file gives it: 1.0 is 1, −0.0 is 0.
+
+    >>> slice_name(1.0), slice_name(np.datetime64("2026-05-01T00:00:00.000"))
+    ('1', '2026-05-01')
+    """
+    if isinstance(value, float | np.floating):
+        return str(value + 0.0).removesuffix(".0")
+    if isinstance(value, np.datetime64) and not np.isnat(value):  # as pandas writes it to text
+        day, _, time = str(value).partition("T")
+        time = time.rstrip("0").rstrip(".") if "." in time else time
+        return f"{day} {time}".removesuffix(" 00:00:00").strip()
+    return str(value)
+
+
+def slice_names(values: Any) -> np.ndarray:
+    """The values (N,) of a column as such texts."""
+    return np.array([slice_name(value) for value in np.asarray(values)], dtype=str)
 
 
 def numbers_of(column: np.ndarray, otherwise: np.ndarray) -> np.ndarray:

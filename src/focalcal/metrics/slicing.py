@@ -16,7 +16,7 @@ from focalcal.columns import read
 from focalcal.errors import InputError
 from focalcal.metrics.declare import named, p_text, percent
 from focalcal.metrics.resampling import check_resamples, consistency_test, p_value
-from focalcal.metrics.sample import EVERYTHING, Sample, numbers_of, slices
+from focalcal.metrics.sample import EVERYTHING, Sample, numbers_of, slice_name, slices
 from focalcal.metrics.streaming import Streamed
 from focalcal.metrics.summary import Estimate, evaluate_sample, plain
 from focalcal.stats import CalibrationStats
@@ -193,7 +193,8 @@ def named_rows(columns: Mapping[str, Any], n: int) -> list[tuple[str, np.ndarray
         if column.shape != (n,):
             raise InputError(f"expected column {name!r} of shape ({n},), got {column.shape}")
         for value, where in slices(cut(column, edges_of(column))):
-            rows.append((f"{name}={value}" if name else str(value), where))
+            called = slice_name(value)
+            rows.append((f"{name}={called}" if name else called, where))
     if not rows:
         raise InputError("expected at least one column to slice by, got none")
     return rows

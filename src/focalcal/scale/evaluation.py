@@ -13,6 +13,7 @@ from focalcal.columns import read
 from focalcal.errors import InputWarning
 from focalcal.loading import carried
 from focalcal.metrics import CalibrationStats
+from focalcal.metrics.sample import slice_names
 from focalcal.metrics.slicing import cut, edges_of, named_rows
 from focalcal.scale.engines import Engine, Progress, StreamEngine
 from focalcal.scale.source import Partition, Source
@@ -90,7 +91,7 @@ def partition_statistics(
     found: dict[str, CalibrationStats] = {}
     for batch in partition.batches():
         # As text, so that `named_rows` does not cut a batch with many distinct numbers again.
-        columns = {name: texts(cut(batch.extra[name], e)) for name, e in edges.items()}
+        columns = {name: slice_names(cut(batch.extra[name], e)) for name, e in edges.items()}
         parts = [("", batch)]
         if columns:
             parts = [(name, batch.take(rows)) for name, rows in named_rows(columns, batch.n)]
@@ -101,13 +102,6 @@ def partition_statistics(
                 found[name] = CalibrationStats(k, bins=bins)
             found[name].add(data)
     return found
-
-
-def texts(column: np.ndarray) -> np.ndarray:
-    """Values as text that does not depend on the column's type: float32 0.1 is 0.1, −0.0 is 0.0."""
-    if column.dtype.kind in "mM":
-        return np.array([str(v) for v in column])
-    return np.array([str(v + 0.0 if isinstance(v, float) else v) for v in column.tolist()])
 
 
 def merge_by_slice(

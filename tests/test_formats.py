@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import pickle
 import zipfile
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -213,6 +215,46 @@ def test_metadata_that_are_null_are_absent(tmp_path):
     text = '{"provenance": null, "class_names": ["a", "b"]}'
     np.savez(tmp_path / "p.npz", logits=np.eye(2), focalcal=np.array(text))
     assert read_table(tmp_path / "p.npz")[1] == {"class_names": ["a", "b"]}
+
+
+@pytest.mark.parametrize("unit", ["s", "us", "ns"])
+@pytest.mark.parametrize("ending", ["csv", "jsonl", "npz"])
+def test_times_and_missing_numbers_become_text_as_pandas_writes_them(tmp_path, unit, ending):
+    """NumPy lists nanoseconds as integers, and JSON has no NaN."""
+    times = pd.Series(pd.to_datetime(["2026-05-01 06:30:00", None, "2026-05-02 00:00:00"])).astype(
+        f"datetime64[{unit}]"
+    )
+    frame = pd.DataFrame({"at": times, "x": [0.5, np.nan, 2.0]})
+    frame["local"] = times.dt.tz_localize("Europe/Helsinki")
+    frame.to_parquet(tmp_path / "p.parquet")
+    write_table(tmp_path / f"p.{ending}", *read_table(tmp_path / "p.parquet"))
+    wanted = frame["local"].map(lambda t: "" if t is pd.NaT else str(t)).tolist()
+    if ending == "npz":
+        stored = np.load(tmp_path / "p.npz")
+        np.testing.assert_array_equal(stored["at"], times.to_numpy())
+        assert stored["local"].tolist() == wanted
+    elif ending == "csv":
+        frame.to_csv(tmp_path / "pandas.csv", index=False)
+        ours, theirs = (tmp_path / f"{name}.csv" for name in ("p", "pandas"))
+        assert ours.read_text().split() == theirs.read_text().split()
+    else:
+        rows = [json.loads(line) for line in (tmp_path / "p.jsonl").read_text().splitlines()]
+        assert [row["x"] for row in rows] == [0.5, None, 2.0]
+        assert [row["at"] for row in rows] == ["2026-05-01 06:30:00", None, "2026-05-02 00:00:00"]
+        assert [row["local"] or "" for row in rows] == wanted
+
+
+def test_nanoseconds_and_durations_in_text(tmp_path):
+    times = np.array(["2026-05-01T00:00:00.000000001", "NaT"], "datetime64[ns]")
+    durations = np.array([1, 90_000_000_000], "timedelta64[ns]")
+    write_table(tmp_path / "p.csv", {"at": times, "for": durations}, {})
+    text = (tmp_path / "p.csv").read_text().splitlines()
+    assert text[1:] == [
+        "2026-05-01T00:00:00.000000001,1 nanoseconds",
+        ",90000000000 nanoseconds",
+    ]
+    write_table(tmp_path / "p.csv", {"for": durations[1:]}, {})
+    assert (tmp_path / "p.csv").read_text().splitlines()[1:] == ["0:01:30"]
 
 
 def test_parquet_without_pyarrow_says_what_to_install(tmp_path, monkeypatch):

@@ -115,9 +115,10 @@ def _categories(column: Any) -> list[str]:
 
 def column_to_plain(column: Any) -> np.ndarray:
     """Any Arrow column as NumPy: times and floats (NaT or NaN where one is missing), integers and
-    booleans where none is, otherwise Python's objects."""
+    booleans where none is, otherwise Python's objects, also for times with a zone."""
     complete = not column.null_count and _is_number(column.type)
-    if complete or _is(column.type, "temporal", "floating"):
+    local = _is(column.type, "temporal") and getattr(column.type, "tz", None) is None
+    if complete or local or _is(column.type, "floating"):
         return np.asarray(column)
     return objects(column.to_pylist())
 

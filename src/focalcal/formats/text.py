@@ -145,14 +145,14 @@ def write_delimited(path: Path, table: Table, metadata: dict[str, Any]) -> None:
         writer = csv.writer(f, delimiter=delimiter)
         writer.writerow(names)
         # Python's repr of a float is the shortest text that reads back to the same bits.
-        writer.writerows(zip(*(column.tolist() for column in columns)))
+        writer.writerows(zip(*map(_listed, columns)))
 
 
 def write_jsonl(path: Path, table: Table, metadata: dict[str, Any]) -> None:
     classes = metadata.get("class_names")
     columns = {}
     for name, values in table.items():
-        column = values.tolist()
+        column = _listed(values)
         if by_class := _by_class(name, values, classes):
             column = [dict(zip(by_class, row)) for row in column]
         columns[_one_column(name, classes) if values.ndim == 1 else name] = column
@@ -160,6 +160,18 @@ def write_jsonl(path: Path, table: Table, metadata: dict[str, Any]) -> None:
         for row in zip(*columns.values()):
             record = dict(zip(columns, row))
             f.write(json.dumps(record, ensure_ascii=False, default=str) + "\n")
+
+
+def _listed(values: np.ndarray) -> list[Any]:
+    """Python's values, None for NaN; NumPy would list times in nanoseconds as integers."""
+    if values.dtype.kind in "mM" and np.datetime_data(values.dtype)[0] == "ns":
+        shorter = values.astype(f"{values.dtype.kind}8[us]")
+        if not ((shorter == values) | np.isnat(values)).all():
+            return [None if np.isnat(value) else str(value) for value in values]
+        values = shorter
+    if values.dtype.kind == "f" and np.isnan(values).any():
+        values = np.where(np.isnan(values), None, values.astype(object))
+    return values.tolist()
 
 
 def _by_class(name: str, values: np.ndarray, classes: Sequence[str] | None) -> Sequence[str] | None:

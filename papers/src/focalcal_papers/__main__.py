@@ -1,4 +1,4 @@
-"""`python -m focalcal_papers`: the whole command line, also where nothing is installed."""
+"""`python -m focalcal_papers`: the whole command line, even if nothing is installed."""
 
 from __future__ import annotations
 

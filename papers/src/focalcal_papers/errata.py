@@ -31,7 +31,7 @@ class Erratum:
 
 @cache
 def errata() -> tuple[Erratum, ...]:
-    """Every erratum of the four papers that numbers can show (a few seconds, once).
+    """Every erratum of the four papers with numerical evidence (takes a few seconds, once).
 
     >>> [e.where for e in errata() if e.paper == "Charoenphakdee"]
     ['risk-minimiser table']

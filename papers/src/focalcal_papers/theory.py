@@ -1,8 +1,8 @@
 """From focal loss to curvature on a finite set of parameters (Kimura and Naganuma).
 
 The Maxwell–Boltzmann distribution of parameters at a given mean loss, the PAC-Bayes bound with its
-best trade-off and posterior, and KL ≈ ½ΔᵀFΔ, with the two-parameter logistic model of Mukhoti et
-al., App. G, to show them on.
+best trade-off and posterior, and KL ≈ ½ΔᵀFΔ, illustrated on the two-parameter logistic model of
+Mukhoti et al., App. G.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from focalcal.maps import focal_loss_value
 class MaxwellBoltzmann:
     """The distribution of greatest entropy among those with a given mean loss.
 
-    `probabilities` (M,), one per parameter; `beta`, the inverse temperature, is negative where the
+    `probabilities` (M,), one per parameter; `beta`, the inverse temperature, is negative if the
     mean loss is above the plain average.
     """
 
@@ -136,7 +136,7 @@ def gibbs_posterior(losses: Any, n: int, trade_off: float, prior: Any = None) ->
 def best_pac_bayes_bound(
     losses: Any, n: int, epsilon: float = 0.05, prior: Any = None
 ) -> PacBayesBound:
-    """The bound minimised over posteriors and λ in turn: Gibbs posterior, best λ, and again.
+    """The bound minimised over posterior and λ alternately: Gibbs posterior, best λ, and so on.
 
     `losses` (M,) of each parameter on the n samples, in [0, 1]; `prior` (M,), uniform by default,
     must not depend on the sample. Every round lowers the bound.

@@ -1,4 +1,4 @@
-"""`focalcal decide`: from which confidence may the model decide alone?"""
+"""`focalcal decide`: above which confidence may the model decide alone?"""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def curvature(
     normalise: Annotated[
         str, typer.Option(help="Images of --dataset: 'own' or 'imagenet' mean and std.")
     ] = "own",
-    loss: Annotated[str, typer.Option(help="Whose Hessian: ce, fl-3, ...")] = "ce",
+    loss: Annotated[str, typer.Option(help="Loss of the Hessian: ce, fl-3, ...")] = "ce",
     trace: Annotated[bool, typer.Option("--trace", help="Trace with its interval.")] = False,
     top: Annotated[
         int | None, typer.Option(help="This many largest eigenvalues, and the smallest.")
@@ -107,7 +107,7 @@ def _measured(network: nn.Module, loss: Any, batches: list, **options: Any) -> C
 def _from_run(
     run: Path, loss: str, split: str, data: Path | None, samples: int, device: str
 ) -> tuple[nn.Module, list, Any]:
-    """The run's network, samples and loss: with the γ it ended with if it is the named one."""
+    """The run's network, samples and loss, with its final γ if it is the named loss."""
     from focalcal_papers.training import open_run
 
     session = open_run(run, data, device)
@@ -137,7 +137,7 @@ def _from_files(
     from focalcal_papers.training.distributed import choose_device
 
     if weights is None:
-        raise InputError("expected --weights with --model, got none; curvature is of trained ones")
+        raise InputError("expected --weights with --model, got none; give a trained network's")
     if normalisation not in ("own", "imagenet"):
         raise InputError(f"expected --normalise 'own' or 'imagenet', got {normalisation!r}")
     splits = load(dataset, data)
@@ -156,7 +156,7 @@ def _from_files(
 
 
 def _cut(x: Any, y: Any, batch: int) -> list:
-    """Batches of at most `batch` samples; collated trees stay as they came."""
+    """Batches of at most `batch` samples; collated trees are left unchanged."""
     return list(zip(x.split(batch), y.split(batch))) if hasattr(x, "split") else [(x, y)]
 
 

@@ -110,7 +110,7 @@ def _tell(step: str) -> None:
 
 
 def _write_report(report: Path, store: Store, data: Path | None) -> None:
-    """Measure and analyse the stored runs again, then write the document of everything kept."""
+    """Measure and analyse the stored runs again, then write the report of the whole store."""
     from focalcal_papers.experiments import EXPERIMENTS, refresh, reproduction_document
 
     with terminal.working("intervals of the stored runs"):
@@ -137,7 +137,7 @@ def _chosen(patterns: list[str], known: list[str]) -> list[str]:
 
 
 def _list(patterns: list[str], store: Store, json_output: bool) -> None:
-    """Names, how many runs each takes at every scale, and what the store has of it."""
+    """Names, the number of runs each needs at every scale, and what the store has of it."""
     from rich.padding import Padding
 
     from focalcal_papers.experiments import EXPERIMENTS, SCALES

@@ -142,14 +142,14 @@ def _merged(settings: dict[str, Any], changes: dict[str, Any]) -> TrainConfig:
 
 
 def _named(path: Path) -> Path:
-    """The recipe of this package with that name; other paths stay."""
+    """The recipe of this package with that name; other paths are unchanged."""
     from focalcal_papers.recipes import FOLDER
 
     names = sorted(file.stem for file in FOLDER.glob("*.toml"))
     if str(path) in names:
         return FOLDER / f"{path}.toml"
     if path.suffix:
-        return path  # reading it says that it is not there
+        return path  # reading it raises the error
     raise InputError(f"expected a TOML file or a recipe of {', '.join(names)}; got {path}")
 
 

@@ -67,7 +67,7 @@ def load_cifar10(
 ) -> DataSplits:
     """CIFAR-10 from `cifar-10-batches-bin` (or `-py`) in `folder`, or from `folder` itself.
 
-    `complete=False` accepts shortened files; a tenth of the training images then calibrates.
+    `complete=False` accepts shortened files; a tenth of the training images then calibrate.
     """
     *parts, _ = _read(_CIFAR10, folder, complete)
     return cut_training("cifar10", *parts, CIFAR10_CLASSES, calibration, seed=seed, **_SPLIT)

@@ -34,7 +34,7 @@ def find_folder(folder: Path, names: Sequence[str], files: Sequence[str]) -> Pat
 def locate(
     folder: PathLike | None, name: str, subfolders: Sequence[str], files: Sequence[str], source: str
 ) -> Path:
-    """`find_folder`, with an error that says which files are missing and where to get them."""
+    """`find_folder`, with an error that lists the missing files and where to get them."""
     folder = check_folder(folder, name)
     place = find_folder(folder, subfolders, files)
     if place is None:
@@ -51,7 +51,7 @@ def missing_files(name: str, folder: Path, files: Sequence[str], source: str) ->
 
 
 def check_count(got: int, expected: int | None, what: str, place: Path, get: str) -> None:
-    """Whether a file or folder holds as many samples as the official one; None: any number."""
+    """Require as many samples in a file or folder as in the official one; None: any number."""
     if expected is not None and got != expected:
         raise FileFormatError(
             f"expected {expected} {what}, got {got} in {place}; "

@@ -1,6 +1,6 @@
-"""Reading the Python version of CIFAR, a pickle, without letting it run anything.
+"""Reading the Python version of CIFAR, a pickle, without executing it.
 
-A pickle is a program that names functions and calls them. Here the few names it may use resolve to
+A pickle is a program that names functions and calls them. Here the few permitted names resolve to
 inert stand-ins that only record their arguments, every other name is refused, and the arrays are
 built afterwards from the recorded bytes. NumPy's own unpickling code is never called.
 """

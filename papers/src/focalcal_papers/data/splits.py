@@ -65,7 +65,7 @@ class DataSplits:
 
     `classes` names the labels; `n_source` counts the samples the indices point into; `mean` and
     `std` (C,) normalise images given as 0..1; `vocabulary` and `vectors` (V, D) belong to text;
-    `note` says how the calibration part was taken.
+    `note` describes how the calibration part was chosen.
 
     >>> x, y = torch.zeros(6, 2), torch.tensor([0, 1, 0, 1, 0, 1])
     >>> part = lambda *i: Split(x[list(i)], y[list(i)], torch.tensor(i))
@@ -101,12 +101,12 @@ calibration (first: 2); cut them again
 
     @property
     def input_shape(self) -> tuple[int, ...]:
-        """The shape of one sample: what `make_model(..., input_shape=...)` takes. Trees: ()."""
+        """The shape of one sample, for `make_model(..., input_shape=...)`; () for trees."""
         inputs = self.train.inputs
         return tuple(inputs.shape[1:]) if isinstance(inputs, Tensor) else ()
 
     def described(self) -> dict[str, Any]:
-        """Name and sizes, and a hash of which samples with which labels each part has."""
+        """Name and sizes, and a hash of the samples and labels in each part."""
         digest = hashlib.sha256()
         sizes = {}
         for name, part in self.parts().items():

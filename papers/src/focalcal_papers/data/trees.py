@@ -1,7 +1,7 @@
 """Binary trees of words: parsing, flat storage, and batches ordered by level.
 
-The structure lives in NumPy arrays on the host, where batches are planned; what the model needs
-of a batch goes to the device in one transfer.
+The structure is in NumPy arrays on the host, where batches are planned; what the model needs of a
+batch is moved to the device in one transfer.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class TreeBatch:
     """Several trees, their nodes ordered by height (words first, then upwards).
 
     `words` (leaves,) word numbers; `levels` the steps upwards; `targets` (nodes,) labels;
-    `roots` (B,) node numbers of the roots, in the order the trees were asked for.
+    `roots` (B,) node numbers of the roots, in the order in which the trees were requested.
     """
 
     words: Tensor
@@ -165,7 +165,7 @@ class Trees:
 def _plan(children: np.ndarray, bounds: np.ndarray) -> list[np.ndarray]:
     """For each level, the order of the waiting nodes: children by pairs, then the others.
 
-    After a level its new nodes stand first and the others behind them.
+    After a level its new nodes come first and the others follow.
     """
     waiting = np.arange(bounds[0])
     place = np.empty(bounds[-1], np.int64)

@@ -18,7 +18,7 @@ from focalcal_papers.figures import Panel, Table
 
 SCALES = ("smoke", "lite", "paper")
 STORED = "stored"
-"""Stands in place of a scale for results of stored runs."""
+"""Used instead of a scale for results of stored runs."""
 Z95 = 1.96
 MARGIN = 0.25
 """A trained network agrees with a printed value up to its own interval and this share of it."""
@@ -26,13 +26,13 @@ MARGIN = 0.25
 
 @dataclass(frozen=True)
 class Finding:
-    """One number: ours with its interval and sample size, beside the paper's where it has one.
+    """One number: ours with its interval and sample size, beside the paper's if it has one.
 
-    tolerance: how far the two may lie apart; without it the paper's value, give or take
-    `MARGIN` of itself, has to meet our interval. `reason` says why `ours` is None. `setting` says
-    what the paper had where ours is not the same (its network, its epochs): then values are similar
-    or unlike, no more. Of several `seeds`, `ours` is the mean, `spread` their standard deviation,
-    and the interval 1.96 standard deviations of one run, see `of_seeds`.
+    tolerance: how far apart the two may be; without it the paper's value, ± `MARGIN` of itself, has
+    to meet our interval. reason: why `ours` is None. setting: the paper's setting if it differs
+    from ours (its network, its epochs); values are then only similar or unlike. With several
+    `seeds`, `ours` is the mean, `spread` their standard deviation, and the interval ± 1.96 standard
+    deviations of one run, see `of_seeds`.
     """
 
     what: str
@@ -51,7 +51,7 @@ class Finding:
     def of(
         cls, what: str, e: Estimate, paper: float | None = None, scale: float = 1, **more: Any
     ) -> Finding:
-        """An estimate times `scale` with its interval and n; no value where it is undefined."""
+        """An estimate times `scale` with its interval and n; no value if it is undefined."""
         if not math.isfinite(e.value):
             return cls(what, None, paper, n=e.n, reason="undefined: no such sample", **more)
         ends = (scale * e.low, scale * e.high) if math.isfinite(e.low) else (None, None)
@@ -78,7 +78,7 @@ class Finding:
     def of_seeds(
         cls, what: str, each: Sequence[Estimate], paper: float | None = None, **more: Any
     ) -> Finding:
-        """One value in percent of several seeds; of a single one as `percent`.
+        """One value in percent from several seeds; from a single one as `percent`.
 
         The interval is the mean ± 1.96 standard deviations of one run: the spread of the seeds and
         the sampling error of the test set that they share. By Student's t a 95 % interval of one
@@ -101,7 +101,7 @@ class Finding:
 
     @property
     def verdict(self) -> str:
-        """agrees, differs, similar, unlike, not run, or measured where the paper has no number.
+        """agrees, differs, similar, unlike, not run, or measured if the paper has no number.
 
         >>> Finding("T", ours=0.7744, paper=0.78, tolerance=0.005).verdict
         'differs'
@@ -151,7 +151,7 @@ class Finding:
 
 
 def t95(df: float) -> float:
-    """How many standard errors a 95 % interval reaches, with `df` ≥ 1 degrees of freedom.
+    """The half-width of a 95 % interval in standard errors, for `df` ≥ 1 degrees of freedom.
 
     >>> round(t95(4), 3), round(t95(1e6), 2)
     (2.776, 1.96)
@@ -221,12 +221,12 @@ Analyse = Callable[[Material], Analysis]
 class Experiment:
     """A named table, figure or question.
 
-    claim: what the paper says. recipes: settings of training runs by label for a scale, none for
+    claim: the paper's statement. recipes: settings of training runs by label for a scale, none for
     theory. accepts: which stored runs (by their settings) belong to it; losses: only those, if any.
     measures: what is measured with the runs' weights, "curvature" or "shift". files: published
-    predictions it reads where --data holds them. from_tables: whether the papers' printed tables
-    alone already say something. made_up: whether it is about made-up data, which otherwise stand in
-    for real ones. records: whether it needs only the records of stored runs, not their predictions.
+    predictions to read if --data holds them. from_tables: whether the papers' printed tables alone
+    give a result. made_up: whether it is about synthetic data, which are otherwise stand-ins for
+    real data. records: whether it needs only the records of stored runs, not their predictions.
     """
 
     name: str

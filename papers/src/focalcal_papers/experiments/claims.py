@@ -1,4 +1,4 @@
-"""What the four papers claim, and what the stored runs say of it: the first page.
+"""The claims of the four papers, and whether the stored runs support them: the first page.
 
 Each verdict follows from the numbers by a rule written beside it, so it changes with the store.
 """
@@ -126,7 +126,7 @@ def _accuracy(runs: Sequence[Run], store: Store) -> Claim:
 
 
 def _values(runs: Sequence[Run], store: Store) -> Claim:
-    """Of the cells with runs in the paper's own setting, how many agree."""
+    """How many of the cells with runs in the paper's own setting agree."""
     tables = (store.read(f"ie/table{table}", STORED) for table in (1, 2, 3, 7, 8, 9, 10, 11))
     # The published ResNet-50 is the paper's own network, not a repetition.
     found = [
@@ -268,7 +268,7 @@ def _curved(runs: Sequence[Run]) -> list[Run]:
 
 
 def _samples(runs: Sequence[Run]) -> str:
-    """How many samples their Hessians were measured on."""
+    """The number of samples on which their Hessians were measured."""
     return " or ".join(f"{n:.0f}" for n in sorted({r.curvature["n"] for r in runs}))
 
 
@@ -356,7 +356,7 @@ CLAIMS: tuple[Callable[[Sequence[Run], Store], Claim], ...] = (
 
 
 def claims(runs: Sequence[Run], store: Store) -> list[Claim]:
-    """All claims in the papers' order, with what this store says of them."""
+    """All claims in the papers' order, judged by this store."""
     return [claim(runs, store) for claim in CLAIMS]
 
 

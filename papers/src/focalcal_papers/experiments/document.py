@@ -201,10 +201,10 @@ def summary(result: Result | None) -> str:
 
 
 def refresh(experiment: Experiment, store: Store, stored: list[Run], data: Path | None) -> bool:
-    """Analyse the stored runs, and published predictions in `data`, and keep what comes out.
+    """Analyse the stored runs and the published predictions in `data`, and keep the result.
 
-    True if there was something to analyse. Without the published files an experiment reads, what
-    was found with them before is joined.
+    True if there was something to analyse. If the published files that an experiment reads are
+    missing, its earlier result with them is joined.
     """
     own = experiment.accepted(stored)
     files = published.available(data, experiment.files)
@@ -212,11 +212,11 @@ def refresh(experiment: Experiment, store: Store, stored: list[Run], data: Path 
         return False
     found = _analysed(experiment, own, data)
     other = next(iter(store.kept(experiment.name)), None)
-    says = _says(found)
-    if says or files or not experiment.files:  # else its files may be given another time
-        # Or what it said of other runs, or drew, would stay.
+    was_run = _was_run(found)
+    if was_run or files or not experiment.files:  # else its files may be given another time
+        # Otherwise results and figures of other runs would remain.
         store.forget(experiment.name, STORED)
-    if not says:
+    if not was_run:
         return False
     if other is not None and (experiment.made_up or not files):
         found = _joined(experiment, found, other)
@@ -235,20 +235,20 @@ def _result(experiment: Experiment, store: Store, stored: list[Run]) -> Result |
         return kept
     other = next(iter(store.kept(experiment.name)), None)
     found = _analysed(experiment, own, None) if own else None
-    if _says(found):
+    if _was_run(found):
         return found if other is None else _joined(experiment, found, other)
     if other is None and experiment.from_tables:
         return analysed(experiment, Material(STORED))
     return other or found
 
 
-def _says(found: Result | None) -> bool:
+def _was_run(found: Result | None) -> bool:
     """Whether anything in it was run."""
     return found is not None and any(f.verdict != "not run" for f in found.findings)
 
 
 def _analysed(experiment: Experiment, own: list[Run], data: Path | None) -> Result | None:
-    """None if a run or file it needs is not there."""
+    """The result, or None if a run or file it needs is missing."""
     try:
         return analysed(experiment, Material(STORED, tuple(own), data))
     except (KeyError, StopIteration):
@@ -256,7 +256,7 @@ def _analysed(experiment: Experiment, own: list[Run], data: Path | None) -> Resu
 
 
 def _joined(experiment: Experiment, ours: Result, other: Result) -> Result:
-    """Our stored runs, then what made-up data or published networks say."""
+    """Our stored runs, followed by the results on synthetic data or published networks."""
     origin = "On made-up data" if experiment.made_up else "Published networks"
     return dataclasses.replace(
         ours,

@@ -1,4 +1,4 @@
-"""What the summary of FTS asks next, and Table 1 on every stored network."""
+"""The next questions in the summary of FTS, and Table 1 on every stored network."""
 
 from __future__ import annotations
 

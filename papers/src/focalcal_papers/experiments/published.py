@@ -143,7 +143,7 @@ def calibrated(net: Network, gammas: tuple[float, ...] = ()) -> dict[str, np.nda
 
 
 def absent(what: str) -> Analysis:
-    """The analysis of an experiment whose files are not there."""
+    """The analysis of an experiment whose files are missing."""
     return Analysis.not_run(what, f"{what} are not in the folder given with --data")
 
 

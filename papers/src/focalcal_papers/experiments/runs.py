@@ -1,4 +1,4 @@
-"""A trained run as the analyses see it: settings, predictions, traces; no torch needed."""
+"""A trained run as used by the analyses: settings, predictions, traces; no torch needed."""
 
 from __future__ import annotations
 
@@ -232,7 +232,7 @@ def _estimates(record: dict[str, dict[str, Any]]) -> dict[str, Estimate]:
 
 
 def fitted(calibrator: Any, predictions: Predictions) -> Any:
-    """The fitted calibrator; what its warnings say shows in the results."""
+    """The fitted calibrator, without its warnings, which show in the results."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FitWarning)
         return calibrator.fit(predictions.as_logits(), predictions.labels)

@@ -20,7 +20,7 @@ def uniform_rest(top: np.ndarray, n_classes: int) -> np.ndarray:
 
 
 def minimiser_table() -> Table:
-    """The focal-risk minimiser for p = (.9, .1): under-confident for γ > 0; Ψ takes it back.
+    """The focal-risk minimiser for p = (.9, .1): under-confident for γ > 0; Ψ undoes this.
 
     >>> [round(row[1], 4) for row in minimiser_table().rows]
     [0.9, 0.7744, 0.6471, 0.5974]

@@ -50,7 +50,7 @@ def draw(panels: Sequence[Panel], columns: int = 3) -> Figure:
 
 
 def save(figure: Figure, path: str | os.PathLike[str]) -> Path:
-    """Write the figure as .pdf, .png or .svg; nothing half-written ever carries the name."""
+    """Write the figure as .pdf, .png or .svg, atomically."""
     path = check_suffix(path, FORMATS)
     # A date inside would make equal figures differ.
     stamp = {".pdf": "CreationDate", ".svg": "Date"}.get(path.suffix)

@@ -1,7 +1,7 @@
 """Panels of FTS' figures (Komisarenko and Kull, ECAI 2024): theory 1 to 7, a trained network 8.
 
-Numbered by what the text says of them; temperatures follow the corrected values, not the printed
-ones (`focalcal_papers.errata`).
+Numbered as in the text; temperatures follow the corrected values, not the printed ones
+(`focalcal_papers.errata`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """DenseNet-121, MobileNet-V2 and VGG-19 for 32×32 images, in their usual CIFAR forms.
 
-Like the residual networks: no in-place operations, a mean for the last pooling.
+Like the residual networks, they have no in-place operations and a mean as the last pooling.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class MobileNetV2(nn.Module):
 
 
 class _InvertedResidual(nn.Module):
-    """1×1 up, 3×3 per channel, 1×1 down; a shortcut wherever the image keeps its size."""
+    """1×1 up, 3×3 per channel, 1×1 down; with a shortcut if the image size does not change."""
 
     def __init__(self, c_in: int, c_out: int, expansion: int, stride: int) -> None:
         super().__init__()

@@ -62,5 +62,5 @@ def model_settings(name: str) -> list[str]:
 
 
 def parameter_count(model: nn.Module) -> int:
-    """How many numbers the model learns."""
+    """The number of trainable parameters."""
     return sum(p.numel() for p in model.parameters() if p.requires_grad)

@@ -1,6 +1,6 @@
 """Residual networks for small images: He et al. 2016, Zagoruyko & Komodakis 2016.
 
-One class builds them all; they differ in block, depth, widths and shortcut. Parameter names are
+One class builds them all; they differ in block, depth, width and shortcut. Parameter names are
 those of the widely used CIFAR implementations, so that published weights load unchanged. ReLU is
 never in place and pooling is a mean, so double backward, `torch.func` and CUDA graphs work.
 """

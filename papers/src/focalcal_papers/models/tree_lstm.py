@@ -86,8 +86,8 @@ class TreeLSTM(nn.Module):
     def _hidden(self, batch: TreeBatch) -> Tensor:
         """h of all nodes, level by level: (nodes, m).
 
-        `state` holds the nodes that still wait for their parent, so each level costs what is
-        alive and not what has been.
+        `state` holds the nodes still waiting for their parent, so the cost of a level depends only
+        on these.
         """
         state = self.leaf(self.embedding(batch.words))
         done = [state]

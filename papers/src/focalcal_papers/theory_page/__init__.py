@@ -23,7 +23,7 @@ _LEAD = (
 
 
 def write(path: str | Path, progress: Callable[[float], None] | None = None) -> Path:
-    """Write the page, whole or not at all."""
+    """Write the page atomically."""
     path = check_suffix(path, (".html", ".htm"))
     write_text(path, render(progress))
     return path
@@ -137,7 +137,7 @@ def _errata(found: tuple[errata.Erratum, ...]) -> str:
 
 
 def _section(id: str, title: str, words: str, pieces: list[Markup]) -> Markup:
-    """A paragraph above pieces that stand side by side where there is room."""
+    """A paragraph above pieces, which are side by side if there is room."""
     content = page.piece("paragraph", words) + page.piece("pair", pieces)
     return page.piece("section", id, title, content)
 

@@ -1,7 +1,7 @@
 """From a dataset on the device to batches: order, augmentation and mixup of an epoch.
 
-Everything random about an epoch is drawn at its start from (seed, epoch) alone. A run therefore
-continues inside an epoch exactly, and sees the same images whatever the number of processes.
+Everything random about an epoch is drawn at its start from (seed, epoch) alone. A run can therefore
+resume exactly inside an epoch, and sees the same images for any number of processes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class TensorBatches:
     """Batches of samples that are rows of one tensor: images, vectors or token ids.
 
     Images are bytes (N, C, H, W). The training images are kept padded and channels last, so that
-    a crop is one gather and its result needs no conversion. Anything else is taken as it is.
+    a crop is one gather and its result needs no conversion. Other inputs are used unchanged.
     """
 
     capturable = True

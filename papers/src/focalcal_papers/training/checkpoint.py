@@ -1,8 +1,8 @@
 """Checkpoints: tensors in safetensors, the rest in JSON; a complete one exists at any time.
 
 A checkpoint `step-00000351` is two files. The tensors are written first, the JSON last and
-atomically, so the JSON's existence says that the checkpoint is complete. Older checkpoints are
-removed only after that: a full disk or a kill at any instant loses nothing already written.
+atomically, so the JSON file exists only if the checkpoint is complete. Older checkpoints are
+removed only after that: a full disk or a kill at any time loses nothing already written.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Checkpoint:
 def save_checkpoint(
     folder: Path, kind: str, step: int, tensors: dict[str, Tensor], state: dict[str, Any]
 ) -> Path:
-    """Write checkpoint `kind`-`step`, then remove the older ones of that kind; the JSON's path."""
+    """Write checkpoint `kind`-`step` and remove older ones of that kind; returns the JSON path."""
     stem = f"{kind}-{step:08d}"
     path = folder / f"{stem}.json"
     # Clones: safetensors refuses tensors that share memory or have gaps.
@@ -53,7 +53,7 @@ def save_checkpoint(
         temporary.write_bytes(blob)
     record = {"format": _FORMAT, "step": step, "crc32": zlib.crc32(blob), "state": state}
     write_text(path, json.dumps(record, indent=1, allow_nan=False))
-    # The JSON first; a kill in between leaves tensors alone, which the next call removes.
+    # The JSON first; a kill in between leaves only tensors, which the next call removes.
     for other in sorted(folder.glob(f"{kind}-*")):
         if other.stem != stem:
             other.unlink(missing_ok=True)
@@ -66,7 +66,7 @@ def latest_checkpoint(folder: Path, kind: str) -> Path | None:
 
 
 def load_checkpoint(path: Path) -> Checkpoint:
-    """Read a checkpoint back; a damaged one is an error that says what to do."""
+    """Read a checkpoint; FileFormatError if it is damaged."""
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
         expected, state = record["crc32"], record["state"]
@@ -106,7 +106,7 @@ def pack_optimizer(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Tensor],
 
 
 def unpack_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
-    """Put packed tensors back; hyper-parameters come from the config that built `optimizer`."""
+    """Restore packed tensors; hyper-parameters come from the config that built `optimizer`."""
     state: dict[int, dict[str, Tensor]] = {}
     for key, value in tensors.items():
         index, name = key.split(".", 1)

@@ -19,7 +19,7 @@ from focalcal_papers.data.files import PathLike
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig:
-    """Everything that decides a run's outcome, and nothing else (folders are arguments of `train`).
+    """Everything that determines a run's outcome, and nothing else (`train` takes the folders).
 
     The defaults are the published CIFAR recipe: SGD, lr 0.1, ×0.1 at 150 and 250 of 350 epochs,
     batch 128, the loss *summed* over the batch and the gradient norm clipped at 2.
@@ -38,7 +38,7 @@ class TrainConfig:
 
     epochs: int = 350
     batch_size: int = 128
-    """Over all processes of a distributed run."""
+    """Total over all processes of a distributed run."""
     drop_last: bool = False
     """Leave out an epoch's last batch when it is smaller than the others."""
     augment: Literal["crop-flip", "crop", "none"] = "crop-flip"
@@ -57,7 +57,7 @@ class TrainConfig:
     warmup_epochs: float = 0.0
 
     reduction: Literal["mean", "sum"] = "sum"
-    """With `clip_norm`, this decides whether focal loss comes out calibrated or under-confident."""
+    """With `clip_norm`, this decides whether focal loss ends calibrated or under-confident."""
     clip_norm: float = 2.0
     """Largest global gradient norm; 0 means no clipping."""
     label_smoothing: float = 0.0
@@ -67,14 +67,14 @@ class TrainConfig:
     """ρ of sharpness-aware minimisation; 0 means none."""
 
     select: Literal["last", "best"] = "last"
-    """The weights a run ends with: the last, or those of the best calibration accuracy."""
+    """The weights a run ends with: the last ones, or those with the best calibration accuracy."""
 
     precision: Literal["float32", "bf16"] = "float32"
     channels_last: bool = True
     graph: Literal["auto", "on", "off"] = "auto"
-    """Replay the whole step as a CUDA graph; auto: wherever the optimizer and loss allow it."""
+    """Replay the whole step as a CUDA graph; auto: if the optimizer and loss allow it."""
     compile: bool = False
-    """Fuse the model's kernels with torch.compile: a slow start, faster steps."""
+    """Fuse the model's kernels with torch.compile: slower start, faster steps."""
 
     trace_every: int = 1
     """Epochs between evaluations; 0: only after the last."""
@@ -119,18 +119,18 @@ class TrainConfig:
         return tuple(drop * self.epochs / self.drops_of for drop in self.drops)
 
     def replace(self, **changes: Any) -> TrainConfig:
-        """A copy with other settings, checked like the first."""
+        """A copy with changed settings, which are checked again."""
         _check_names(changes)
         return dataclasses.replace(self, **changes)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain numbers, strings, lists and dicts: what TOML and JSON hold."""
+        """Plain numbers, strings, lists and dicts, as for TOML and JSON."""
         plain = dataclasses.asdict(self)
         return {k: list(v) if isinstance(v, tuple) else v for k, v in plain.items()}
 
     @classmethod
     def from_dict(cls, settings: dict[str, Any]) -> TrainConfig:
-        """The config of these settings; an unknown name is an error that names the nearest."""
+        """The config with these settings; an unknown name is an error that suggests the nearest."""
         _check_names(settings)
         missing = [name for name in ("dataset", "model") if name not in settings]
         if missing:
@@ -186,7 +186,7 @@ def learning_rate(config: TrainConfig, epoch: float) -> float:
 
 _TYPES = typing.get_type_hints(TrainConfig)
 _LARGEST = 3e38
-"""About the largest float32, which optimizers turn their settings into."""
+"""About the largest float32, to which optimizers convert their settings."""
 _AT_LEAST_ZERO = (
     *("seed", "momentum", "weight_decay", "warmup_epochs", "clip_norm", "label_smoothing"),
     *("mixup", "sam", "trace_every", "trace_train", "checkpoint_steps"),
@@ -208,7 +208,7 @@ def _check(holds: bool, name: str, expected: str, got: Any) -> None:
 
 
 def _coerce(name: str, value: Any, kind: Any) -> Any:
-    """`value` as the annotated type; integers pass for floats, lists for tuples, nothing else."""
+    """`value` as the annotated type; only integers to floats and lists to tuples are converted."""
     origin = typing.get_origin(kind)
     if origin is Literal:
         choices = typing.get_args(kind)

@@ -1,4 +1,4 @@
-"""Several processes as one: shares of a batch, gradient sums, agreement on stopping."""
+"""Several processes acting as one: shares of a batch, gradient sums, agreement on stopping."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from focalcal.errors import InputError
 
 @dataclass(frozen=True)
 class Processes:
-    """This process's place among those that `torchrun` started; alone it is rank 0 of 1.
+    """This process's rank among those started by `torchrun`; a single process is rank 0 of 1.
 
     Processes take the samples of each global batch in turn, so the batches and their order do not
     depend on the number of processes.
@@ -62,7 +62,7 @@ class Processes:
         return value
 
     def agree(self, flag: bool, device: torch.device) -> bool:
-        """Whether `flag` is set in any process: they must stop together, or they deadlock."""
+        """Whether `flag` is set in any process: they must stop together to avoid a deadlock."""
         if self.world == 1:
             return flag
         votes = torch.tensor(int(flag), device=device)
@@ -70,7 +70,7 @@ class Processes:
         return bool(votes.item())
 
     def wait(self) -> None:
-        """Return when every process is here."""
+        """Wait for all processes."""
         if self.world > 1:
             dist.barrier()
 
@@ -93,7 +93,7 @@ def join_processes(device: torch.device) -> Iterator[Processes]:
 
 
 def choose_device(name: str = "auto") -> torch.device:
-    """The named device; `auto` is this process's GPU where there is one, else the CPU."""
+    """The named device; `auto` is this process's GPU if there is one, else the CPU."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     try:

@@ -32,16 +32,16 @@ class RunFolder:
 
     @property
     def exists(self) -> bool:
-        """Whether a run has begun here: config.toml is written last."""
+        """Whether the folder has a run; config.toml is written last."""
         return (self.path / "config.toml").is_file()
 
     @classmethod
     def create(
         cls, path: PathLike, config: TrainConfig, data_dir: PathLike | None, data: Any = None
     ) -> RunFolder:
-        """A new run's folder, or that of a run to continue: its settings must be the same.
+        """A new run's folder, or that of a run to continue, whose settings must be the same.
 
-        data: what `DataSplits.described` says of them.
+        data: the record from `DataSplits.described`.
         """
         folder = cls(Path(path))
         folder.check_free_for(config)
@@ -99,7 +99,7 @@ class RunFolder:
         write_text(self.path / "metrics.jsonl", text)
 
     def check_data(self, data: dict[str, Any]) -> None:
-        """Raise if a run to continue began with data that are described otherwise."""
+        """Raise if a run to continue began with data of a different description."""
         record = self.provenance if self.exists else {}
         if record.get("data") not in (None, data):
             raise InputError(

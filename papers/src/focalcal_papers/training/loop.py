@@ -35,7 +35,7 @@ LOOK_EVERY = 50
 
 
 class TrainingError(FocalcalError):
-    """A run that cannot go on: the message names the step and the saved state."""
+    """A run that cannot continue; the message names the step and the saved state."""
 
 
 @dataclass(frozen=True)
@@ -61,13 +61,13 @@ def train(
     tensorboard: bool = False,
     splits: DataSplits | None = None,
 ) -> RunResult:
-    """Train a model and write a run folder; an interrupted run of that folder continues exactly.
+    """Train a model and write a run folder; an interrupted run in that folder is resumed exactly.
 
-    The folder holds config.toml, provenance.json, status.json, metrics.jsonl (one trace a line),
+    The folder holds config.toml, provenance.json, status.json, metrics.jsonl (one trace per line),
     checkpoints/, snapshots/ and, at the end, predictions/{calibration,test}.npz. `stop_after`
     seconds after the call the run saves a checkpoint and returns with state "paused", but not
-    before a step is done; after the last step of an epoch that epoch is evaluated first. `progress`
-    is called with the fraction done. `splits` are the loaded data, where the caller has them.
+    before one step is done; after the last step of an epoch that epoch is evaluated first.
+    `progress` is called with the fraction done. `splits`: the data, if already loaded.
     """
     deadline = math.inf if stop_after is None else time.monotonic() + stop_after
     with _environment(config, data_dir, run_dir, device, splits) as s:
@@ -122,7 +122,7 @@ def _finish_epoch(s: Session) -> dict[str, Any]:
     if traced or config.select == "best" or s.loss.needs_validation:
         logits, labels = predict_split(s.model, s.source, "calibration", config)
         if s.epoch == config.epochs and not torch.isfinite(logits).all():
-            # After any other epoch the next step's loss tells.
+            # After any other epoch the next step's loss reveals it.
             raise TrainingError(
                 f"expected finite logits, got NaN or infinity after step {s.total_steps}, the "
                 "last one; lower lr, or set clip_norm"
@@ -150,7 +150,7 @@ def _finish_epoch(s: Session) -> dict[str, Any]:
 
 
 def _ended(s: Session, state: str) -> RunResult:
-    """Write the status and, of a finished run, the predictions of the chosen weights."""
+    """Write the status and, for a finished run, the predictions of the chosen weights."""
     s.processes.wait()
     if s.processes.first and state == "finished":
         s.load_chosen()
@@ -209,13 +209,13 @@ def _environment(
             data = splits.described()
             folder.check_data(data)
             session = Session(config, splits, folder, place, processes).start()
-            processes.wait()  # all have looked for a checkpoint before one is written
+            processes.wait()  # all look for a checkpoint before one is written
             if processes.first:
-                # Only now: settings that cannot be used leave nothing behind.
+                # Only now, so that unusable settings leave nothing behind.
                 RunFolder.create(run_dir, config, data_dir, data)
                 session.write_status("running")
                 if session.total_steps == 0:
-                    session.save()  # finds an unwritable folder now, not after an epoch
+                    session.save()  # detects an unwritable folder now, not after an epoch
             yield session
         except BaseException as error:
             state = "stopped" if isinstance(error, KeyboardInterrupt) else "failed"
@@ -229,7 +229,7 @@ def _environment(
 
 @contextlib.contextmanager
 def _tuned_kernels() -> Iterator[None]:
-    """cuDNN tries its algorithms for each shape and keeps the fastest; shapes here are few."""
+    """Let cuDNN try its algorithms for each shape and keep the fastest; there are few shapes."""
     before = torch.backends.cudnn.benchmark
     torch.backends.cudnn.benchmark = True
     try:
@@ -239,9 +239,9 @@ def _tuned_kernels() -> Iterator[None]:
 
 
 def load_splits(config: TrainConfig, data_dir: PathLike | None) -> DataSplits:
-    """The config's data; which samples calibrate does not change with the run's seed.
+    """The config's data; the calibration samples do not depend on the run's seed.
 
-    A relative path in the setting `vectors` starts from the data's folder.
+    A relative path in the setting `vectors` is relative to the data's folder.
     """
     if data_dir is None and needs_folder(config.dataset):
         raise InputError(
@@ -269,7 +269,7 @@ def predict(
 ) -> Predictions:
     """Logits and labels of a run's final model on "train", "calibration" or "test".
 
-    `data_dir` is the folder the run was trained with unless given.
+    `data_dir` is by default the folder the run was trained with.
     """
     if split not in ("train", "calibration", "test"):
         raise InputError(f"expected a split of train, calibration, test; got {split!r}")

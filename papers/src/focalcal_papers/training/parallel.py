@@ -1,7 +1,7 @@
-"""Several runs side by side on one machine, each a process of its own.
+"""Several runs in parallel on one machine, each in its own process.
 
 Processes take turns on a GPU unless NVIDIA's Multi-Process Service lets their kernels overlap;
-`mps=True` starts one for these runs alone and ends it with them.
+`mps=True` starts one for these runs alone and stops it with them.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ def train_many(
     mps: bool = False,
     tensorboard: bool = False,
 ) -> list[dict[str, Any]]:
-    """Train each config in its folder, `at_once` at a time; the `summary` of each run.
+    """Train each config in its folder, `at_once` at a time; returns the `summary` of each run.
 
-    A run that fails does not stop the others. `stop_after` seconds count for all together: runs
-    that have not begun by then stay new, and every run continues when the call is repeated. What
-    a run prints goes to a .log file beside its folder.
+    A run that fails does not stop the others. `stop_after` seconds apply to all runs together:
+    those not started by then remain new, and every run continues when the call is repeated. The
+    output of a run goes to a .log file beside its folder.
     """
     if at_once < 1:
         raise InputError(f"expected at least 1 run at once, got {at_once}")
@@ -81,7 +81,7 @@ def _running(started: dict[Path, subprocess.Popen]) -> list[subprocess.Popen]:
 
 
 def _outcome(folder: Path, process: subprocess.Popen | None) -> dict[str, Any]:
-    """The summary; a process that ended badly has failed, whatever its folder says."""
+    """The summary; a process with an error code has failed, whatever its folder's status."""
     record = summary(folder)
     if process is not None and process.returncode:
         lines = _log(folder).read_text(encoding="utf-8", errors="replace").splitlines()
@@ -90,7 +90,7 @@ def _outcome(folder: Path, process: subprocess.Popen | None) -> dict[str, Any]:
 
 
 def _log(folder: Path) -> Path:
-    # Beside the folder: a run insists on an empty one.
+    # Beside the folder, which must be empty for a new run.
     return folder.parent / f"{folder.name}.log"
 
 
@@ -108,7 +108,7 @@ def _start(
 
 @contextlib.contextmanager
 def _gpu_sharing(wanted: bool) -> Iterator[dict[str, str]]:
-    """The environment of the runs, with a Multi-Process Service for them if wanted."""
+    """The environment of the runs, with a Multi-Process Service for them if `wanted`."""
     if not wanted:
         yield dict(os.environ)
         return

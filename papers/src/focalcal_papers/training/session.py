@@ -167,7 +167,7 @@ class Session:
         self.rows = self.folder.metrics(self.epoch)
 
     def load_chosen(self) -> None:
-        """Put the weights the run ends with, the best or the last, into the model; and γ."""
+        """Load the run's final weights, the best or the last, and γ into model and loss."""
         kind = "best" if self.config.select == "best" else "step"
         path = latest_checkpoint(self.folder.checkpoints, kind)
         if path is None:
@@ -182,7 +182,7 @@ class Session:
         self.epoch, self.index = saved.state["epoch"], saved.state["index"]
 
     def predictions(self, split: str) -> Predictions:
-        """The model's logits and the labels of a split, with where they come from."""
+        """The model's logits and the labels of a split, with their provenance."""
         logits, labels = predict_split(self.model, self.source, split, self.config)
         origin = {
             "config": self.config.to_dict(),
@@ -229,7 +229,7 @@ def build_model(config: TrainConfig, splits: DataSplits) -> nn.Module:
 
 
 def build_loss(config: TrainConfig, model: nn.Module) -> nn.Module:
-    """The config's loss with its reduction, smoothing and, where it asks, the parameters."""
+    """The config's loss with its reduction, smoothing and, if needed, the parameters."""
     if "reduction" in config.loss_settings:
         raise InputError("expected no reduction in loss_settings; use the setting reduction")
     settings: dict[str, Any] = {"reduction": config.reduction, **config.loss_settings}
@@ -244,7 +244,7 @@ def build_loss(config: TrainConfig, model: nn.Module) -> nn.Module:
 
 
 def _baked_values(loss: nn.Module) -> tuple:
-    """What a captured step took from the loss: plain numbers, and where its tensors lie."""
+    """What a captured step fixed of the loss: plain numbers, and the addresses of its tensors."""
     plain = [
         (name, value)
         for module in loss.modules()

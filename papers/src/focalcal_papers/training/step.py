@@ -170,7 +170,7 @@ class GraphedStep:
 
 @contextlib.contextmanager
 def _unchanged(step: Step) -> Iterator[None]:
-    """Put the model, optimizer, loss, statistics and random numbers back afterwards, in place."""
+    """Restore the model, optimizer, loss, statistics and random states afterwards, in place."""
 
     def tensors() -> dict[Any, Tensor]:
         found = {("model", k): v for k, v in step.model.state_dict().items()}
@@ -203,7 +203,7 @@ def random_states(device: torch.device) -> dict[str, Tensor]:
 
 
 def set_random_states(states: dict[str, Tensor], device: torch.device) -> None:
-    """Put them back; a run that moves to a GPU keeps the GPU's own."""
+    """Restore them; a run that moves to a GPU keeps the GPU's own state."""
     torch.set_rng_state(states["cpu"])
     if device.type == "cuda" and "cuda" in states:
         torch.cuda.set_rng_state(states["cuda"], device)
@@ -212,7 +212,7 @@ def set_random_states(states: dict[str, Tensor], device: torch.device) -> None:
 def make_optimizer(
     config: TrainConfig, parameters: list[nn.Parameter], device: torch.device
 ) -> torch.optim.Optimizer:
-    """The config's optimizer; on CUDA fused, with the rate in a tensor: fit for capture."""
+    """The config's optimizer; on CUDA fused, with the rate in a tensor to allow capture."""
     cuda = device.type == "cuda"
     decay = config.weight_decay
     if config.optimizer == "adagrad":
@@ -233,7 +233,7 @@ def make_optimizer(
 
 
 def use_graph(config: TrainConfig, loss: nn.Module, source: Any, step: Step) -> bool:
-    """Whether this run's step can be captured; `graph = "on"` where it cannot is an error."""
+    """Whether this run's step can be captured; `graph = "on"` is an error if it cannot."""
     obstacles = {
         f"the device is {step.device.type}": step.device.type != "cuda",
         "adagrad cannot be captured": config.optimizer == "adagrad",
@@ -249,7 +249,7 @@ def use_graph(config: TrainConfig, loss: nn.Module, source: Any, step: Step) -> 
 
 @contextlib.contextmanager
 def _frozen_statistics(model: nn.Module) -> Iterator[None]:
-    """BatchNorm keeps its running statistics: SAM's second pass sees perturbed weights."""
+    """Freeze BatchNorm's running statistics, as SAM's second pass uses perturbed weights."""
     norms = [m for m in model.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
     momenta = [m.momentum for m in norms]
     for m in norms:

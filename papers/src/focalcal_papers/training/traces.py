@@ -1,7 +1,7 @@
 """What a run records about itself: per-epoch traces and snapshots of the training set.
 
 Traces hold the curves of IE's Figures 1 and 3, snapshots the data of its Figures 2 and 4. Test
-values are recorded only; nothing is chosen by them.
+values are only recorded; nothing is chosen with them.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def predict_split(
 
 
 def describe(logits: Tensor, labels: Tensor) -> dict[str, float | int | None]:
-    """Error, NLL, entropy, confidence, p_y and ECE; means also over right and wrong predictions.
+    """Error, NLL, entropy, confidence, p_y and ECE, with means over right and wrong predictions.
 
     >>> d = describe(torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.tensor([0, 0]))
     >>> d["error"], round(d["confidence_right"], 4), round(d["confidence_wrong"], 4)
@@ -80,7 +80,7 @@ def _mean(values: np.ndarray) -> float | None:
 
 def weight_norms(model: nn.Module) -> dict[str, float | None]:
     """Euclidean norms of all parameters and of the last layer's weights (IE Fig. 3h)."""
-    # In float64: the squares of weights that diverge overflow float32, and JSON has no infinity.
+    # In float64: squares of diverging weights overflow float32, and JSON has no infinity.
     norm = partial(torch.linalg.vector_norm, dtype=torch.float64)
     parts = [norm(p.detach()) for p in model.parameters()]
     last = norm(last_layer(model).weight.detach())
@@ -91,7 +91,7 @@ def weight_norms(model: nn.Module) -> dict[str, float | None]:
 
 
 def last_layer(model: nn.Module) -> nn.Linear:
-    """The linear layer that gives the logits: the last one defined."""
+    """The linear layer that computes the logits: the last one defined."""
     return [m for m in model.modules() if isinstance(m, nn.Linear)][-1]
 
 

@@ -149,10 +149,14 @@ def check_weights(sample_weight: Any, n: int, most: float = float("inf")) -> Arr
     if bool(xp.min(weight) < 0):
         row = int(xp.argmin(weight))
         raise InputError(f"expected sample_weight >= 0, got {float(weight[row])} at row {row}")
-    total = float(xp.sum(weight, dtype=xp.float64))
+    with np.errstate(over="ignore"):
+        total = float(xp.sum(weight, dtype=xp.float64))
     if not total > 0:
         raise InputError("expected sample_weight with a positive sum, got all zeros")
-    return weight if total <= most else weight * (most / total)
+    if total <= most:
+        return weight
+    share = weight / xp.max(weight)  # the total may be infinite
+    return share * (most / float(xp.sum(share, dtype=xp.float64)))
 
 
 def _check_matrix(x: Any, name: str) -> Array:

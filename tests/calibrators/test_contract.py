@@ -170,7 +170,7 @@ def test_scikit_learn_cross_validates(cases, name, shape):
     assert -losses.mean() == pytest.approx(log_loss(y, got), rel=1e-6)
 
 
-@pytest.mark.filterwarnings("ignore:y are texts")
+@pytest.mark.filterwarnings("ignore:y are text")
 @pytest.mark.parametrize("shape", ["multiclass", "binary (N,)"])
 def test_scores_labels_that_are_texts(cases, shape, tmp_path):
     z, y = cases[shape]
@@ -277,9 +277,12 @@ def test_weights_equal_repetition(cases, name):
 
 
 @every_method
-@pytest.mark.parametrize(("first", "others"), [(1e9, 1.0), (1e15, 1.0), (1e300, 1e300)])
-def test_huge_weights_are_fitted_and_saved(cases, name, first, others, tmp_path):
-    """Shares of ones rounded to 1, and matrices were singular: NaN, or an error of NumPy's."""
+@pytest.mark.parametrize(
+    ("first", "others"),
+    [(1e9, 1.0), (1e15, 1.0), (1e300, 1e300), (1e308, 1e308), (1.0, 1e-300), (5e-324, 5e-324)],
+)
+def test_extreme_weights_are_fitted_and_saved(cases, name, first, others, tmp_path):
+    """Shares of ones rounded to 1, matrices were singular, sums infinite or 0: NaN or an error."""
     z, y = cases["multiclass"]
     z, y = z[:60], y[:60]
     calibrator = make(name).fit(z, y, np.where(np.arange(60) == 7, first, others))

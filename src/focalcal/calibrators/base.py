@@ -36,6 +36,8 @@ from focalcal.errors import FitWarning, InputError
 FEW_SAMPLES_PER_CLASS = 10
 LARGEST_LOGIT = 1e35
 """Larger numbers are masks, not scores, and arithmetic on them overflows."""
+NEGLIGIBLE = 1e-60
+"""Samples of a smaller share of the largest weight are left out: products of it would underflow."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -105,7 +107,7 @@ class FitData:
     def numpy(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(logits, labels, weights) as float64, int64 and float64 NumPy; weights have mean 1."""
         logits, labels, weights = self.counted()
-        return logits, labels, weights * (self.n / weights.sum())
+        return logits, labels, weights / weights.mean()
 
     def counted(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """As `numpy`, but weight 2 counts as two samples."""
@@ -219,7 +221,8 @@ class Calibrator(ClassifierMixin, BaseEstimator):
         labels = on_device_of(check_labels(y, n, k, name="y"), logits)
         if sample_weight is not None:
             sample_weight = on_device_of(check_weights(sample_weight, n, 1e12), logits)
-            if not bool((used := sample_weight > 0).all()):
+            used = sample_weight > NEGLIGIBLE * sample_weight.max()
+            if not bool(used.all()):
                 logits, labels, sample_weight = logits[used], labels[used], sample_weight[used]
         self.n_classes_ = k
         if self.floors == "always" or (self.floors == "zeros" and has_zeros(logits)):

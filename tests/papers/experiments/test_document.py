@@ -269,3 +269,19 @@ def test_a_ratio_of_temperatures_takes_all_seeds_of_cross_entropy(stored):
         run = of.format("fl-3", seed)
         ratio = values[f"T, {run}"] / plain / closest_temperature(3.0, 3).temperature
         assert values[f"T / (T of ce × T of Ψ, K = 3), {run}"] == pytest.approx(ratio)
+
+
+def test_the_fall_of_curvature_names_every_network_trained_for_long(stored):
+    falls = next(
+        c for c in claims(stored, Store(PAPERS / "results")) if "lowers the curv" in c.says
+    )
+    own = {
+        (r.network, r.gamma): r.curvature["trace"]["value"]
+        for r in stored
+        if r.curvature and r.settings["epochs"] == 175 and r.gamma is not None
+    }
+    assert {network for network, _ in own} == {"vgg19", "mobilenet_v2"}
+    for (network, gamma), trace in own.items():
+        line = falls.evidence.partition(f"{network}, 175 epochs: ")[2].partition(".")[0]
+        assert f"γ = {gamma:g}: {trace:.0f}" in line.split(", ")
+    assert "12 epochs" not in falls.evidence

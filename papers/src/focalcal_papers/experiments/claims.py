@@ -21,7 +21,7 @@ from focalcal_papers.experiments.ie_grid import by_setting, known, printed_cells
 from focalcal_papers.experiments.pairs import n_seeds, pairs, published
 from focalcal_papers.experiments.reference import number
 from focalcal_papers.experiments.runs import IMAGES, Run, grouped
-from focalcal_papers.experiments.settings import is_published
+from focalcal_papers.experiments.settings import EPOCHS, accepts_cifar10, is_published
 from focalcal_papers.experiments.store import Store
 from focalcal_papers.figures import Curve, Curves
 
@@ -298,11 +298,23 @@ def _curvature_falls(runs: Sequence[Run], store: Store) -> Claim:
         "focal loss lowers the curvature of the loss surface",
         NOT_RUN if not x else HOLDS if falls else FAILS,
         f"Trace of the Hessian of the cross-entropy on {_samples(own)} test samples, "
-        f"cifar10 resnet18: {text}. Most of the fall is reached at γ = 3."
+        f"cifar10 resnet18: {text}. Most of the fall is reached at γ = 3.{_other_networks(runs)}"
         if x
         else "No stored ResNet-18 with its curvature.",
         panels=panels,
     )
+
+
+def _other_networks(runs: Sequence[Run]) -> str:
+    """The traces of networks trained for at least 100 epochs, but fewer than the paper's."""
+    own = [r for r in runs if accepts_cifar10(r.settings, shortened=True) and r.gamma is not None]
+    shorter = [r for r in own if r.curvature and 100 <= r.settings["epochs"] < EPOCHS["cifar10"]]
+    text = ""
+    for name, found in grouped(shorter, lambda r: r.network).items():
+        each = [f"γ = {r.gamma:g}: {_trace(r):.0f}" for r in sorted(found, key=lambda r: r.gamma)]
+        epochs = " or ".join(sorted({str(r.settings["epochs"]) for r in found}))
+        text += f" {name}, {epochs} epochs: {', '.join(each)}."
+    return text
 
 
 def _curvature_explains(runs: Sequence[Run], store: Store) -> Claim:

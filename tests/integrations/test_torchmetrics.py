@@ -76,6 +76,19 @@ def test_dense_predictions_and_ignored_labels(batch):
     assert metric.compute().item() == pytest.approx(metrics.ece(labels[100:], probs[100:]))
 
 
+@pytest.mark.parametrize("logits", [False, True])
+def test_one_score_for_each_of_two_classes(batch, logits):
+    score = batch[0][:, 0]
+    target = (batch[1] == 0).long()
+    target[:3] = -100
+    for shape in ((500,), (500, 1), (5, 10, 10)):
+        metric = ours.ExpectedCalibrationError(1, logits=logits)
+        metric.update((score.logit() if logits else score).view(shape), target.view(shape))
+        torch.testing.assert_close(
+            metric.compute().item(), metrics.ece(target[3:], score[3:]), rtol=1e-6, atol=0
+        )
+
+
 def test_a_batch_of_ignored_labels_has_no_value_and_changes_none(batch):
     probs, target = batch
     metric = ours.ExpectedCalibrationError(4)

@@ -28,7 +28,8 @@ class CalibrationMetric(Metric):
     num_classes: columns of `preds`; name: such as "ece", by default that of the class; bins: number
     of bins; logits: whether `preds` are logits; ignore_index: a label that is left out.
 
-    `update` takes preds (N, C) or (N, C, d1..dk) and target (N,) or (N, d1..dk), class indices.
+    `update` takes preds (N, C) or (N, C, d1..dk) and target (N,) or (N, d1..dk), class indices;
+    with num_classes=1 also preds of the target's shape, for class 1 of two.
 
     >>> metric = CalibrationMetric(num_classes=2, name="brier")
     >>> metric.update(torch.tensor([[0.9, 0.1], [0.4, 0.6]]), torch.tensor([0, 1]))
@@ -65,7 +66,8 @@ class CalibrationMetric(Metric):
 
     def update(self, preds: Tensor, target: Tensor) -> None:
         """Add a batch of probabilities (or logits) and class indices."""
-        rows, labels = pixels(preds.detach(), target, self.ignore_index)
+        preds = preds.detach().unsqueeze(1) if preds.shape == target.shape else preds.detach()
+        rows, labels = pixels(preds, target, self.ignore_index)
         if len(labels) == 0:
             return
         given = {"logits": rows} if self.logits else {"y_prob": rows}

@@ -32,6 +32,7 @@ class CurvatureRegularizedLoss(Loss):
 
     shown = ("tau", "probes")
     needs_parameters = True
+    reductions = ("mean", "sum")
 
     def __init__(
         self,

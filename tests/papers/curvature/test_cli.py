@@ -114,6 +114,24 @@ def test_the_loss_of_a_run_has_the_gamma_that_it_ended_with(tmp_path, select):
             call(*source, "--loss", loss)
 
 
+def test_the_loss_of_a_run_with_a_curvature_penalty_is_refused(tmp_path):
+    from focalcal_papers.training import TrainConfig, train
+
+    data = {"n_train": 64, "n_test": 32}
+    settings = {"dataset": "blobs", "model": "logistic", "epochs": 1, "data_settings": data}
+    config = TrainConfig(loss="adafocal+curvature", **settings)
+    train(config, None, tmp_path / "run", device="cpu")
+    with pytest.raises(InputError, match=r"leave out [+]curvature"):
+        call(tmp_path / "run", "--loss", "adafocal+curvature")
+
+
+def test_without_eigenvalues_there_is_a_trace(weights):
+    source = ["--model", "logistic", "--weights", weights, "--dataset", "blobs"]
+    record = json.loads(call(*source, "--top", 0, "--json"))
+    assert "trace" in record
+    assert "top" not in record
+
+
 def test_refuses_unclear_requests(weights, tmp_path):
     source = ["--model", "logistic", "--weights", weights, "--dataset", "blobs"]
     for arguments, message in [

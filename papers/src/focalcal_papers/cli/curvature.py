@@ -78,8 +78,9 @@ def curvature(
     else:
         raise InputError("expected a run folder, or --model with --dataset; got neither")
     asked = {"trace": trace, "top": top or 0, "density": density or figure is not None}
-    if not trace and top is None and not density:
-        asked |= {"trace": True, "top": 1}
+    if not (trace or top or density):
+        asked["trace"] = True
+        asked["top"] = 1 if top is None else 0
     batches = [pair for x, y in found for pair in _cut(x, y, batch)]
     summary = _measured(network, wanted, batches, rtol=rtol, max_probes=max_probes, **asked)
     if figure is not None:

@@ -179,7 +179,8 @@ def _is_number(kind: Any) -> bool:
 
 def _is(kind: Any, *names: str) -> bool:
     """Whether a pyarrow type has one of these names."""
-    types = pyarrow_module().types
+    from pyarrow import types
+
     return any(getattr(types, f"is_{name}")(kind) for name in names)
 
 

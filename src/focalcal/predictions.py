@@ -278,6 +278,13 @@ def concatenate(parts: Sequence[Predictions]) -> Predictions:
     return dataclasses.replace(first, **own, extra=extra)
 
 
+def id_texts(ids: Any) -> np.ndarray:
+    """Ids as text, since text files store numbers as text."""
+    ids = to_numpy(ids)
+    whole = ids.dtype.kind == "f" and (ids == np.floor(ids)).all()
+    return ids.astype(np.int64 if whole else ids.dtype).astype(str)
+
+
 def like_given(probs: Array, given: Predictions) -> Array:
     """Probabilities (N, 2) as one column, class 1, if that is how the predictions were given."""
     return probs[:, 1] if given.one_column else probs

@@ -64,6 +64,37 @@ def test_models_on_other_samples_are_not_paired(data):
     assert apart in three.verdict
 
 
+@pytest.mark.parametrize("kind", [int, str])
+def test_models_are_paired_by_ids_and_class_names(data, kind):
+    """Another order of the rows and of the classes are the same samples, other ids are not."""
+    found, models = data
+    rng, names, order = np.random.default_rng(5), ("ant", "bee", "cow"), [2, 0, 1]
+
+    def named(model, name, ids):
+        parts = [dataclasses.replace(part, class_names=names) for part in (model.val, model.test)]
+        return report.Model(name, parts[0], dataclasses.replace(parts[1], ids=ids))
+
+    ids = np.arange(models[0].test.n)
+    one, noisy = named(models[0], "one", ids), named(models[1], "noisy", ids.astype(kind))
+    parts = [
+        dataclasses.replace(
+            part,
+            logits=part.logits[:, order],
+            labels=np.argsort(order)[part.labels],
+            class_names=[names[k] for k in order],
+        )
+        for part in (noisy.val, noisy.test)
+    ]
+    shuffled = report.Model("noisy", parts[0], parts[1].take(rng.permutation(len(ids))))
+    settings = report.Settings(methods=("temperature",), resamples=20, folds=2)
+    (pair,) = report.report([one, shuffled], settings).differences
+    assert (pair.first, pair.second) == ("noisy", "one")
+    for name in ("nll", "brier", "accuracy", "ece"):
+        expected = found.differences[0].comparison[name].difference.value
+        assert pair.comparison[name].difference.value == pytest.approx(expected)
+    assert report.report([one, named(models[1], "b", ids + 7)], settings).differences == ()
+
+
 def test_slices_and_thresholds_are_those_of_the_library(data):
     found, models = data
     probs, test = calibrated(models[0], "temperature"), models[0].test

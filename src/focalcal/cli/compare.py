@@ -73,6 +73,8 @@ def _matched(a: Predictions, b: Predictions) -> tuple[Predictions, Predictions]:
     """The samples that both have, in the same order: matched by id if both have ids."""
     import numpy as np
 
+    from focalcal.predictions import id_texts
+
     if a.ids is None or b.ids is None:
         if a.n != b.n:
             raise InputError(
@@ -80,7 +82,7 @@ def _matched(a: Predictions, b: Predictions) -> tuple[Predictions, Predictions]:
                 "an id column"
             )
         return a, b
-    keys = [_as_texts(given.ids) for given in (a, b)]
+    keys = [id_texts(given.ids) for given in (a, b)]
     if any(len(np.unique(ids)) != len(ids) for ids in keys):
         raise InputError("expected each id once, got one twice")
     common, rows, others = np.intersect1d(*keys, return_indices=True)
@@ -89,15 +91,6 @@ def _matched(a: Predictions, b: Predictions) -> tuple[Predictions, Predictions]:
     if len(common) < max(a.n, b.n):
         terminal.note(f"{len(common):,} samples have the same ids; {a.n:,} and {b.n:,} were given")
     return a.take(rows), b.take(others)
-
-
-def _as_texts(ids: Any) -> Any:
-    """Ids as text, since text files store numbers as text."""
-    import numpy as np
-
-    ids = np.asarray(ids)
-    whole = ids.dtype.kind == "f" and (ids == np.floor(ids)).all()
-    return ids.astype(np.int64 if whole else ids.dtype).astype(str)
 
 
 def _verdict(found: Comparison) -> str:

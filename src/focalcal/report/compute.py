@@ -19,7 +19,7 @@ from focalcal.calibrators.base import FitData
 from focalcal.calibrators.improvement import counted_once, loss_split
 from focalcal.errors import FitWarning, InputError
 from focalcal.metrics.proportion import share_interval
-from focalcal.predictions import like_given
+from focalcal.predictions import Predictions, id_texts, like_given
 from focalcal.provenance import provenance
 from focalcal.report import sentences
 from focalcal.report.data import MethodResult, ModelDifference, ModelReport, ReportData, View
@@ -104,8 +104,8 @@ def report(
     started = time.perf_counter()
     measured = []
     for i, (j, part) in enumerate(parts):
-        found = _model_report(part, settings, lambda x, i=i: progress((i + x) / len(parts)))
-        measured.append(_Measured(j, to_numpy(part.test.labels), *found))
+        found, probs = _model_report(part, settings, lambda x, i=i: progress((i + x) / len(parts)))
+        measured.append(_Measured(j, found, *_in_order_of(parts[0][1].test, part.test, probs)))
     done = [m.report for m in measured]
     differences = tuple(_differences(measured, settings))
     if any(len(own) > 1 for own in given):
@@ -131,15 +131,33 @@ def report(
 
 
 class _Measured(NamedTuple):
-    """A model, or label number `label` of one, with its test labels (N,) and probabilities."""
+    """A model, or label number `label` of one, with its test labels (N,), ids and probabilities."""
 
     label: int
-    y: np.ndarray
     report: ModelReport
+    y: np.ndarray
+    ids: np.ndarray | None
     probs: np.ndarray
 
     def same_samples(self, other: _Measured) -> bool:
-        return self.label == other.label and np.array_equal(self.y, other.y)
+        same = self.ids is None or other.ids is None or np.array_equal(self.ids, other.ids)
+        return same and self.label == other.label and np.array_equal(self.y, other.y)
+
+
+def _in_order_of(
+    first: Predictions, test: Predictions, probs: np.ndarray
+) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
+    """Labels, ids and `probs` of `test`, its classes and samples in the order of `first`."""
+    y, ids = to_numpy(test.labels), None if test.ids is None else id_texts(test.ids)
+    names, wanted = test.class_names or (), first.class_names or ()
+    if names and probs.ndim == 2 and sorted(names) == sorted(wanted):
+        order = [names.index(name) for name in wanted]
+        y, probs = np.argsort(order)[y], probs[:, order]
+    if ids is not None and first.ids is not None and first.n == test.n:
+        own, others = np.argsort(ids), np.argsort(id_texts(first.ids))
+        rows = own[np.argsort(others)]
+        y, ids, probs = y[rows], ids[rows], probs[rows]
+    return y, ids, probs
 
 
 def _differences(measured: list[_Measured], settings: Settings) -> Iterator[ModelDifference]:

@@ -154,7 +154,7 @@ class ColumnCalibrator(Calibrator):
         return column.hits
 
 
-def each(function: Callable[[Column], T], columns: list[Column]) -> list[T]:
+def per_column(function: Callable[[Column], T], columns: list[Column]) -> list[T]:
     """`function` applied to every column in threads, with results in order."""
     return map_blocks(lambda one: function(columns[one.start]), len(columns), 1)
 

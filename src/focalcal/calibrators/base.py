@@ -37,7 +37,7 @@ FEW_SAMPLES_PER_CLASS = 10
 LARGEST_LOGIT = 1e35
 """Larger numbers are masks, not scores, and arithmetic on them overflows."""
 NEGLIGIBLE = 1e-60
-"""Samples of a smaller share of the largest weight are left out: products of it would underflow."""
+"""Samples with less than this share of the largest weight are left out: products underflow."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -264,8 +264,8 @@ class Calibrator(ClassifierMixin, BaseEstimator):
                 f"only {n} calibration samples; a fit from so few is mostly noise, "
                 f"use {FEW_SAMPLES_PER_CLASS} per class or more"
             )
-        said = tuple(f": {note}" for note in notes)  # by a part, and by the whole
-        notes = [note for note in notes if not note.endswith(said)]
+        repeated = tuple(f": {note}" for note in notes)  # notes of a part, given for the whole too
+        notes = [note for note in notes if not note.endswith(repeated)]
         self.diagnostics_ = Diagnostics(warnings=tuple(notes), **outcome)
         for message in notes:
             warn(f"{type(self).__name__}: {message}", FitWarning, stacklevel=3)
@@ -325,7 +325,7 @@ class Calibrator(ClassifierMixin, BaseEstimator):
         return xp.argmax(proba, axis=1)
 
     def score(self, logits: Any, y: Any, sample_weight: Any = None) -> float:
-        """The accuracy of `predict`; labels as `fit` takes them, or as it took them if text."""
+        """The accuracy of `predict`; y as in `fit`, text labels by the fitted class names."""
         y, _ = encode(y, self.n_classes_, getattr(self, "class_names_", None), name="y")
         return super().score(logits, y, sample_weight)
 

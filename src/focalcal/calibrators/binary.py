@@ -11,7 +11,7 @@ from scipy.optimize import lsq_linear
 from scipy.special import expit
 
 from focalcal._arrays import Array, like, namespace
-from focalcal.calibrators._columns import Column, ColumnCalibrator, each, softplus
+from focalcal.calibrators._columns import Column, ColumnCalibrator, per_column, softplus
 from focalcal.calibrators._newton import fit_inverse_temperature
 from focalcal.calibrators.base import solved
 
@@ -50,7 +50,7 @@ class _Logistic(ColumnCalibrator):
                 self.nonnegative,
             )
 
-        fits = each(fit, columns)
+        fits = per_column(fit, columns)
         for name, values in zip(self.state, np.stack([f.coefficients for f in fits], axis=1)):
             setattr(self, name, values)
         return outcome(fits, columns, self._notes(columns))
@@ -125,7 +125,7 @@ class BetaCalibration(_Logistic):
     """
 
     method: ClassVar[str] = "beta"
-    summary: ClassVar[str] = "beta calibration of each class: own slopes for both tails (Kull 2017)"
+    summary: ClassVar[str] = "beta calibration of each class: a slope for either tail (Kull 2017)"
     state: ClassVar[dict[str, str | None]] = {"a_": "J", "b_": "J", "c_": "J"}
     nonnegative: ClassVar[tuple[bool, ...]] = (True, True, False)
 

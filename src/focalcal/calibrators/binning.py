@@ -15,7 +15,14 @@ from sklearn.isotonic import IsotonicRegression
 
 from focalcal._arrays import Array, namespace
 from focalcal.bins import bin_samples, check_bins, equal_width_edges, quantile_positions
-from focalcal.calibrators._columns import BELOW_ONE, Column, ColumnCalibrator, each, pack, piecewise
+from focalcal.calibrators._columns import (
+    BELOW_ONE,
+    Column,
+    ColumnCalibrator,
+    pack,
+    per_column,
+    piecewise,
+)
 from focalcal.errors import InputError
 
 SCHEMES = ("balanced", "equal-mass", "equal-width")
@@ -44,7 +51,7 @@ class _Steps(ColumnCalibrator):
             log_odds = without_rounding(column.log_odds)
             return self._fit_column(dataclasses.replace(column, log_odds=log_odds))
 
-        self.edges_, self.pieces_ = pack(*map(list, zip(*each(fit, columns))))
+        self.edges_, self.pieces_ = pack(*map(list, zip(*per_column(fit, columns))))
         return {}
 
 
@@ -70,7 +77,7 @@ class IsotonicCalibration(_Steps):
     """
 
     method: ClassVar[str] = "isotonic"
-    summary: ClassVar[str] = "increasing step map of each class by isotonic regression"
+    summary: ClassVar[str] = "increasing map of each class by isotonic regression"
     state: ClassVar[dict[str, str | None]] = {"edges_": "JL", "pieces_": "JP3"}
 
     def _fit_column(self, column: Column) -> tuple[np.ndarray, np.ndarray]:
@@ -232,7 +239,7 @@ class VennAbers(ColumnCalibrator):
         return both[:, 0] if self._n_columns == 1 else both
 
     def _fit_columns(self, columns: list[Column]) -> dict[str, Any]:
-        edges, ends = map(list, zip(*each(_intervals, columns)))
+        edges, ends = map(list, zip(*per_column(_intervals, columns)))
         self.edges_, pieces = pack(edges, ends)
         self.lower_, self.upper_ = pieces[..., 0], pieces[..., 1]
         return {}

@@ -12,8 +12,8 @@ from focalcal.calibrators._columns import (
     Column,
     ColumnCalibrator,
     cubic_pieces,
-    each,
     pack,
+    per_column,
     with_tails,
 )
 from focalcal.calibrators.binary import (
@@ -74,7 +74,7 @@ class SplineCalibration(ColumnCalibrator):
 
     def _fit_columns(self, columns: list[Column]) -> dict[str, Any]:
         slope = common_slope(columns)
-        edges, pieces, fits = zip(*each(lambda c: self._fit_column(c, slope), columns))
+        edges, pieces, fits = zip(*per_column(lambda c: self._fit_column(c, slope), columns))
         self.edges_, self.pieces_ = pack(edges, pieces)
         flat = np.array([len(f.coefficients) == 2 and f.coefficients[0] == 0 for f in fits])
         return outcome(fits, columns, separated_notes(columns) + useless_notes(flat))

@@ -53,7 +53,7 @@ def fit(
         return _saved(found.calibrator, names, output, passes=found.passes)
     if by is not None:
         return _fit_by(inputs.predictions(file), by, floor, output)
-    warnings.filterwarnings("ignore", ".* their rows sum to 1", InputWarning)  # said there too
+    warnings.filterwarnings("ignore", ".* their rows sum to 1", InputWarning)  # is there too
     predictions = inputs.predictions(file)
     calibrator = make(method, task=predictions.task, **params)
     with terminal.working(f"fitting {method}"):

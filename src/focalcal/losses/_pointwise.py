@@ -21,7 +21,7 @@ Gamma: TypeAlias = float | Tensor | Steps
 def focal_value(ce: Tensor, gamma: Gamma, exact: bool = False) -> Tensor:
     """(1−p)^γ · ce with p = exp(−ce), element by element; γ is a constant in every derivative.
 
-    Value and derivatives are finite for every ce ≥ 0 and γ > −1, also where p rounds to 1.
+    Value and derivatives are finite for every ce ≥ 0 and γ > −1, even if p rounds to 1.
     `exact` means that ce is accurate there too, which that of log_softmax is not.
     """
     gamma = gamma_at(ce, gamma)

@@ -113,7 +113,7 @@ def curvature_penalty(
     if not thetas:
         raise InputError("expected at least one parameter that requires a gradient, got none")
     _check_weight_norm(loss_value)
-    total = 0.0 * loss_value.reshape(())  # with a graph also where there is no curvature
+    total = 0.0 * loss_value.reshape(())  # has a graph even if there is no curvature
     signs = [[rademacher(p, generator) for p in thetas] for _ in range(probes)]
     for vs, products in zip(signs, hessian_products(loss_value, thetas, signs, create_graph=True)):
         found = [(v * product).sum() for v, product in zip(vs, products) if product is not None]
@@ -122,7 +122,7 @@ def curvature_penalty(
 
 
 def _check_weight_norm(loss_value: Tensor) -> None:
-    """Refuse torch's weight normalisation: its second derivative takes the norms as constants."""
+    """Refuse torch's weight normalisation: its second derivative treats the norms as constants."""
     seen, left = set(), [loss_value.grad_fn]
     while left:
         node = left.pop()

@@ -203,7 +203,7 @@ class _LinearFocal(torch.autograd.Function):
         wanted = [need and settings.differentiable for need in ctx.needs_input_grad[:3]]
         ctx.later = any(wanted) and (settings.reduction == "none" or x.dtype == torch.float16)
         now = [False] * 3 if ctx.later else wanted
-        values, ctx.gradients = _sweep(x, weight, bias, factor, settings, now)
+        values, ctx.gradients = _in_chunks(x, weight, bias, factor, settings, now)
         if ctx.later:
             ctx.save_for_backward(x, weight, bias, factor)
             ctx.settings, ctx.wanted = settings, wanted
@@ -219,7 +219,7 @@ class _LinearFocal(torch.autograd.Function):
             )
         if ctx.later:
             x, weight, bias, factor = ctx.saved_tensors
-            _, gradients = _sweep(x, weight, bias, factor * grad, ctx.settings, ctx.wanted)
+            _, gradients = _in_chunks(x, weight, bias, factor * grad, ctx.settings, ctx.wanted)
             return *gradients, None
         # Without a reference held here, autograd takes the buffers themselves, not copies.
         gradients, ctx.gradients = ctx.gradients, None
@@ -231,7 +231,7 @@ class _LinearFocal(torch.autograd.Function):
         return *[None if g is None else _scaled(g, grad) for g in gradients], None
 
 
-def _sweep(
+def _in_chunks(
     x: Tensor,
     weight: Tensor,
     bias: Tensor | None,

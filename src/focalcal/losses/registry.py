@@ -75,7 +75,7 @@ def make_loss(name: str, **settings: Any) -> Loss:
     fixed = [*inspect.signature(build.func).parameters][: len(build.args)]
     for each in set(fixed) & settings.keys():
         raise TypeError(
-            f"expected the loss {name!r} without {each}=, which its name says, got "
-            f"{each}={settings[each]!r}; leave it out or take another name"
+            f"expected the loss {name!r} without {each}=, which its name sets, got "
+            f"{each}={settings[each]!r}; leave it out or use another name"
         )
     return build(**settings)

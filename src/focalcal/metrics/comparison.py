@@ -115,7 +115,7 @@ def compare(
     if a.n * pair[0].n_classes <= MOST:
         # Neither the order of the rows nor that of the models changes the groups.
         order = np.argsort(a.values["nll"] + b.values["nll"], kind="stable")
-        spread |= _left_out([data.take(order) for data in pair], settings, seed)
+        spread |= _jackknifed([data.take(order) for data in pair], settings, seed)
     found, sizes = {}, [a.sizes(), b.sizes()]
     for name, m in METRICS.items():
         x, y = float(m.of(one)), float(m.of(other))
@@ -161,7 +161,7 @@ def _tested(
     return Estimate(value, value - half, value + half, n), float(p)
 
 
-def _left_out(pair: list[Input], settings: dict[str, Any], seed: int) -> dict[str, np.ndarray]:
+def _jackknifed(pair: list[Input], settings: dict[str, Any], seed: int) -> dict[str, np.ndarray]:
     """Differences of the class-wise metrics without each group of samples in turn."""
     metrics = [m for m in METRICS.values() if not m.resampled]
     n = len(pair[0])

@@ -271,7 +271,7 @@ def slices(groups: Any) -> Iterator[tuple[Any, np.ndarray]]:
 
 
 def slice_name(value: Any) -> str:
-    """What a value of a column is called, whatever type a file gives it: 1.0 is 1, −0.0 is 0.
+    """The name of a column's value, for any type that a file gives it: 1.0 is 1, −0.0 is 0.
 
     >>> slice_name(1.0), slice_name(np.datetime64("2026-05-01T00:00:00.000"))
     ('1', '2026-05-01')
@@ -286,7 +286,7 @@ def slice_name(value: Any) -> str:
 
 
 def slice_names(values: Any) -> np.ndarray:
-    """The values (N,) of a column as such texts."""
+    """The names of a column's values (N,)."""
     return np.array([slice_name(value) for value in np.asarray(values)], dtype=str)
 
 

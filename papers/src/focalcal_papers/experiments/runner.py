@@ -107,13 +107,13 @@ def _trained(
     return Run.from_folder(place)
 
 
-def _curvature(place: Path, splits: Any, device: str, samples: int = 1000) -> dict[str, Any]:
-    """Trace and extreme eigenvalues of the cross-entropy's Hessian on test samples."""
+def _curvature(place: Path, splits: Any, device: str) -> dict[str, Any]:
+    """Trace and extreme eigenvalues of the cross-entropy's Hessian on 1,000 test samples."""
     from focalcal.curvature import HessianOperator, summarise_curvature
     from focalcal_papers.training import open_run
 
     session = open_run(place, device=device, splits=splits)
-    batches = [(b.inputs, b.targets) for b in session.source.evaluation("test", samples)]
+    batches = [(b.inputs, b.targets) for b in session.source.evaluation("test", 1000)]
     operator = HessianOperator(session.model, "ce", batches)
     found = summarise_curvature(operator, rtol=0.1, max_probes=100, tol=1e-2, max_products=60)
     return {"loss": "ce", "split": "test"} | found.record()

@@ -19,7 +19,7 @@ import numpy as np
 
 from focalcal import bins as _bins
 from focalcal import kernels
-from focalcal._arrays import to_numpy
+from focalcal._arrays import as_array, to_numpy
 from focalcal._checks import check_whole
 from focalcal.bins import Bins, check_bins
 from focalcal.columns import Columns, Input, map_columns, read
@@ -109,10 +109,11 @@ class CalibrationStats:
         given: instead of y_prob `logits` (N, n_classes) or, for statistics of kind "event",
         `confidence` (N,); `quick`: whether compiled loops are used.
         """
-        if sample_weight is not None and not np.any(to_numpy(sample_weight)):
-            ones = np.ones_like(to_numpy(sample_weight))  # nothing to add, but check the input
-            return self.add(read(y_true, y_prob, sample_weight=ones, **given).take(np.arange(0)))
-        return self.add(read(y_true, y_prob, sample_weight=sample_weight, **given))
+        w = None if sample_weight is None else to_numpy(as_array(sample_weight))
+        if w is None or np.any(w):
+            return self.add(read(y_true, y_prob, sample_weight=w, **given))
+        checked = read(y_true, y_prob, sample_weight=np.ones_like(w), **given)
+        return self.add(checked.take(np.arange(0)))  # there is nothing to add
 
     def add(self, data: Input) -> Self:
         """Add checked predictions, block by block."""

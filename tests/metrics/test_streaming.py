@@ -120,6 +120,23 @@ def test_zero_probability_survives_merging_and_json():
     assert result["nll_right"].value == pytest.approx(-np.log(0.8))
 
 
+@pytest.mark.parametrize("weight", [0.0, 0.5])
+def test_weights_leave_their_device_once(case, weight, monkeypatch):
+    torch, moved = pytest.importorskip("torch"), []
+    cpu = torch.Tensor.cpu
+    monkeypatch.setattr(torch.Tensor, "cpu", lambda self: moved.append(self) or cpu(self))
+    y, p = case
+    stats_of(y, p, torch.full((len(y),), weight))
+    assert len(moved) == 1
+
+
+def test_masked_weights_are_refused(case):
+    y, p = case
+    for values in (np.zeros(len(y)), np.ones(len(y))):
+        with pytest.raises(InputError, match="without masked values"):
+            stats_of(y, p, np.ma.masked_array(values, mask=np.arange(len(y)) == 0))
+
+
 def test_a_batch_without_weight_adds_nothing_but_is_checked(case):
     y, p = case
     stats, alone = stats_of(y, p), stats_of(y, p)

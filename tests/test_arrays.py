@@ -82,6 +82,17 @@ def test_reductions_are_stable(kind, scale, rng):
     np.testing.assert_allclose(to_numpy(softmax(a)).sum(axis=-1), 1, rtol=1e-14)
 
 
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_long_rows_of_float32_lose_no_digits_in_any_memory_order(order):
+    x = np.full((2, 50_000), np.log(4e-6), np.float32)
+    x[:, 0] = np.log(0.8)
+    given, exact = np.asarray(x, order=order), x.astype(np.float64)
+    np.testing.assert_allclose(softmax(given), special.softmax(exact, axis=1), rtol=2e-6)
+    assert softmax(given).dtype == np.float32
+    np.testing.assert_allclose(log_softmax(given), special.log_softmax(exact, axis=1), atol=2e-6)
+    np.testing.assert_allclose(logsumexp(given), special.logsumexp(exact, axis=1), atol=2e-6)
+
+
 def test_logsumexp_axes_and_empty_rows():
     x = np.log(np.array([[1.0, 2.0], [3.0, 4.0]]))
     np.testing.assert_allclose(logsumexp(x, axis=0), np.log([4, 6]))

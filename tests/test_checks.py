@@ -153,6 +153,14 @@ def test_rows_beyond_rounding_are_refused(k, off):
         check_probs(p)
 
 
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_long_rows_are_not_rescaled_for_the_rounding_of_their_own_sum(order):
+    p = np.full((3, 200_000), 0.3 / 199_999, np.float32, order=order)
+    p[:, 0] = 0.7
+    assert p.sum(axis=1, dtype=np.float64) == pytest.approx(1, abs=1e-7)
+    assert check_probs(p) is p
+
+
 @pytest.mark.parametrize("kind", ["float16", "bfloat16"])
 def test_half_precision_is_rescaled_and_said(kind, rng):
     torch = pytest.importorskip("torch")

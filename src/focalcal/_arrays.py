@@ -114,12 +114,19 @@ def take_along_axis(x: Array, indices: Array, axis: int = -1) -> Array:
     return namespace(x).take_along_axis(x, indices, axis=axis)
 
 
+def add_up(x: Array, axis: int = -1) -> Array:
+    """Σ x along `axis`, which stays, in float64: NumPy adds columns to each other one by one."""
+    if isinstance(x, np.ndarray):
+        return x.sum(axis=axis, keepdims=True, dtype=np.float64).astype(x.dtype)
+    return namespace(x).sum(x, axis=axis, keepdims=True)
+
+
 def logsumexp(x: Array, axis: int = -1, keepdims: bool = False) -> Array:
     """log Σ exp(x) along `axis`, exact for any finite input; an all −inf row gives −inf."""
     xp = namespace(x)
     top = xp.max(x, axis=axis, keepdims=True)
     shift = xp.where(xp.isfinite(top), top, xp.zeros_like(top))
-    total = xp.sum(xp.exp(x - shift), axis=axis, keepdims=True)
+    total = add_up(xp.exp(x - shift), axis)
     out = xp.log(total) + shift
     return out if keepdims else xp.squeeze(out, axis=axis)
 
@@ -129,13 +136,13 @@ def log_softmax(x: Array, axis: int = -1) -> Array:
     xp = namespace(x)
     top = xp.max(x, axis=axis, keepdims=True)
     below = x - xp.where(xp.isfinite(top), top, xp.zeros_like(top))
-    return below - xp.log(xp.sum(xp.exp(below), axis=axis, keepdims=True))
+    return below - xp.log(add_up(xp.exp(below), axis))
 
 
 def softmax(x: Array, axis: int = -1) -> Array:
     xp = namespace(x)
     e = xp.exp(x - xp.max(x, axis=axis, keepdims=True))
-    return e / xp.sum(e, axis=axis, keepdims=True)
+    return e / add_up(e, axis)
 
 
 def two_columns(logits: Array) -> Array:

@@ -16,6 +16,7 @@ from focalcal.calibrators.auto import (
     WORTH,
     HeldOut,
     average_weights,
+    best_alone,
     best_temperature,
     default_candidates,
     gains,
@@ -181,6 +182,44 @@ def test_the_first_candidate_stays_where_the_gain_is_small_and_may_be_chance():
         gain = np.log(2) - np.logaddexp(0, np.where(labels == 1, -0.1, 0.1))
         assert (gain.mean() > 3 * gain.std() / np.sqrt(1000)) is np.bool_(better)
         assert gains(held, shares, 1.0) is better
+
+
+def held_losses(*excess):
+    """Held-out predictions of two classes, whose losses are 0.5 and an excess (n,) above it."""
+    log_p = [np.log([[1, 1]]) - 0.5 - x[:, None] for x in excess]
+    return HeldOut(np.zeros(len(excess[0]), int), np.ones(len(excess[0])), log_p)
+
+
+@pytest.mark.parametrize(
+    ("identity", "default", "chosen"),
+    [
+        (0.9, 0.9, "identity"),
+        (1.1, 0.9, "focal-structured"),
+        (1.1, 1.1, "spline"),
+        (-0.5, 0.0, "identity"),
+    ],
+)
+def test_one_method_alone_must_be_better_by_a_standard_error(identity, default, chosen):
+    """Excess losses are 0.3 above or below a mean, given in standard errors, 0.3/√n."""
+    n = 10_000
+    signs = 0.3 * (-1.0) ** np.arange(n)
+    names = ["spline", "focal-structured", "identity"]
+    held = held_losses(
+        np.zeros(n), signs + 0.3 * default / n**0.5, signs[::-1] + 0.3 * identity / n**0.5
+    )
+    assert best_alone(names, held) == chosen
+    order = [2, 0, 1]
+    turned = dataclasses.replace(held, log_p=[held.log_p[i] for i in order])
+    assert best_alone([names[i] for i in order], turned) == chosen
+    assert best_alone(names[:1], dataclasses.replace(held, log_p=held.log_p[:1])) == "spline"
+
+
+@pytest.mark.parametrize("worst", [10.0, 1e4, np.inf])
+def test_a_few_large_losses_are_no_reason_to_keep_the_identity(worst):
+    n = 400
+    excess = np.zeros(n)
+    excess[:3] = worst
+    assert best_alone(["identity", "spline"], held_losses(excess, np.zeros(n))) == "spline"
 
 
 def test_the_gain_is_that_of_the_tempered_average():

@@ -33,6 +33,8 @@ CAUTION = 100.0
 """The prior of T = 1 counts as this many samples."""
 LARGEST = -math.log(1e-12)
 """The loss of a label with probability (nearly) zero; with infinity there would be no mean."""
+PREFERRED = ("identity", "focal-structured")
+"""Methods that another must beat by one standard error: no calibration, and the usual choice."""
 MANY = 2**20
 """Logits above which one fold is enough to decide."""
 
@@ -271,19 +273,35 @@ def best_temperature(held: HeldOut, shares: np.ndarray) -> float:
     return float(np.clip(beta, 0.2, 5.0) ** (-n / (n + CAUTION)))
 
 
-def gains(held: HeldOut, shares: np.ndarray, temperature: float) -> bool:
-    """Whether the tempered average is better than the first candidate: significantly, or by much.
+def best_alone(names: Sequence[str], held: HeldOut) -> str:
+    """The method of lowest loss, or the first of PREFERRED within one standard error of it."""
+    losses = dict(zip(names, np.minimum(held.losses, LARGEST)))
+    lowest = min(names, key=lambda name: mean_and_error(losses[name], held.sizes)[0])
+    for name in PREFERRED:
+        if name in losses:
+            excess, error = gain_and_error(losses[name] - losses[lowest], held.sizes)
+            if excess <= error:
+                return name
+    return lowest
 
-    For the standard error, gains are clipped to ±1: a few large gains are no reason for doubt.
-    """
+
+def gains(held: HeldOut, shares: np.ndarray, temperature: float) -> bool:
+    """Whether the tempered average beats the first candidate: significantly, or by much."""
     log_p = np.maximum(log_softmax(held.average(shares) / temperature), -LARGEST)
     gain = log_p - np.maximum(held.log_p[0], -LARGEST)
-    found = gain[np.arange(len(gain)), held.labels]
+    mean, error = gain_and_error(gain[np.arange(len(gain)), held.labels], held.sizes)
     if_right = np.sum(np.exp(log_p) * gain, axis=1)
-    mean = mean_and_error(found, held.sizes)[0]
-    error = mean_and_error(np.clip(found, -1, 1), held.sizes)[1]
     expected = (mean + mean_and_error(if_right, held.sizes)[0]) / 2
     return bool(mean > TOLERANCE * error or expected > WORTH)
+
+
+def gain_and_error(gain: np.ndarray, weights: np.ndarray) -> tuple[float, float]:
+    """Mean gain and its standard error, for which gains are clipped to ±1.
+
+    A few large gains are no reason for doubt.
+    """
+    clipped = np.clip(gain, -1, 1)
+    return float(mean_and_error(gain, weights)[0]), float(mean_and_error(clipped, weights)[1])
 
 
 def log_average(parts: Sequence[Array], shares: np.ndarray) -> Array:

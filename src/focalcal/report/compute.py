@@ -14,7 +14,7 @@ from focalcal import bins as _bins
 from focalcal import calibrators, decisions, metrics
 from focalcal._arrays import to_numpy, two_columns
 from focalcal.calibrators import persistence
-from focalcal.calibrators.auto import held_out, mean_and_error
+from focalcal.calibrators.auto import best_alone, held_out, mean_and_error
 from focalcal.calibrators.base import FitData
 from focalcal.calibrators.improvement import counted_once, loss_split
 from focalcal.errors import FitWarning, InputError
@@ -263,21 +263,17 @@ def _methods(wanted: Sequence[str] | None, n_classes: int) -> tuple[str, ...]:
 def _choose(
     methods: Sequence[str], logits: Any, labels: Any, folds: int
 ) -> tuple[str, dict[str, float]]:
-    """The method of the lowest cross-validated NLL, and the NLL of each candidate.
+    """The best method alone by cross-validated NLL, and the NLL of each candidate.
 
-    The first, no calibration, is kept if it is within one standard error of the best. Binning,
-    which is not designed for low NLL, is a candidate only if there is no other.
+    Binning, which is not designed for low NLL, is a candidate only if there is no other.
     """
     names = [m for m in methods if m not in ("histogram", "bbq")]
     names = names if len(names) > 1 else list(methods)
     z = two_columns(to_numpy(logits).astype(np.float64))
     data = FitData(z, to_numpy(labels).astype(np.int64), np.ones(len(z)))
     held = held_out([calibrators.make(name) for name in names], data, folds)
-    losses, sizes = held.losses, held.sizes
-    means = {name: float(mean_and_error(loss, sizes)[0]) for name, loss in zip(names, losses)}
-    best = int(np.argmin(list(means.values())))
-    excess, error = mean_and_error(losses[0] - losses[best], sizes)
-    return names[0 if excess <= error else best], means
+    means = [float(mean_and_error(loss, held.sizes)[0]) for loss in held.losses]
+    return best_alone(names, held), dict(zip(names, means))
 
 
 def _view(result: MethodResult, labels: np.ndarray, probs: np.ndarray) -> View:

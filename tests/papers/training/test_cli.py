@@ -92,11 +92,10 @@ def test_a_run_for_each_value():
 
 def test_one_value_to_vary_has_the_folder_it_has_beside_others(tmp_path):
     for values in ("0", "0,1"):
-        given = ("train", *OPTIONS, "--vary", f"seed={values}", "--out", tmp_path, "--tensorboard")
+        given = ("train", *OPTIONS, "--vary", f"seed={values}", "--out", tmp_path)
         assert invoke(*given).exit_code == 0
         names = {path.name for path in tmp_path.iterdir() if path.is_dir()}
         assert names == {f"blobs-mlp-fl-3-0-{seed}" for seed in values.split(",")}
-    assert len(list(tmp_path.glob("*/tensorboard"))) == 2
 
 
 def test_what_cannot_be_trained(tmp_path):

@@ -333,34 +333,6 @@ def test_missing_data_folder(tmp_path):
         load_splits(config, None)
 
 
-def test_tensorboard_that_is_not_installed(config, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-    with pytest.raises(InputError, match="pip install tensorboard"):
-        train(config, None, tmp_path / "run", tensorboard=True)
-
-
-def test_tensorboard_gets_every_number(config, tmp_path, monkeypatch):
-    added = {}
-
-    class Writer:
-        def __init__(self, folder):
-            self.folder = folder
-
-        def add_scalar(self, name, value, epoch):
-            added[name, epoch] = value
-
-        def close(self):
-            added["closed"] = True
-
-    module = type(sys)("torch.utils.tensorboard")
-    module.SummaryWriter = Writer
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", module)
-    result = train(config, None, tmp_path / "run", tensorboard=True)
-    assert added["test/nll", 3] == result.metrics["test"]["nll"]
-    assert added["loss", 1] > 0
-    assert added["closed"]
-
-
 def test_progress_is_called_with_the_fraction_done(config, tmp_path):
     fractions = []
     train(config, None, tmp_path / "run", progress=fractions.append)

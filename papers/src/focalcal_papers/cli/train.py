@@ -66,7 +66,6 @@ def train(
         float | None,
         typer.Option(metavar="SECONDS", help="Then save and pause; run again to continue."),
     ] = None,
-    tensorboard: Annotated[bool, typer.Option("--tensorboard")] = False,
     json_output: Json = False,
 ) -> None:
     """Train a model, or continue an interrupted run."""
@@ -78,7 +77,6 @@ def train(
     changes |= dict(_parse_setting(text) for text in settings or [])
     configs = _varied(_configs(recipes or [], changes), vary or [])
     where = {"data_dir": data, "device": device, "stop_after": stop_after}
-    where |= {"tensorboard": tensorboard}
     folders = [(out or Path("runs")) / name for name in configs]
     if len(configs) > 1:
         many = list(configs.values())

@@ -73,8 +73,6 @@ def reproduction_document(
         *cells,
         "",
         *overview(stored),
-    ]
-    first += [
         "",
         *_names(results, pages),
         "",

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import difflib
 import json
 import math
 import tomllib
 import typing
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -161,6 +163,17 @@ class TrainConfig:
             return cls.from_dict(settings)
         except InputError as error:
             raise InputError(f"{path}: {error}") from error
+
+
+@contextlib.contextmanager
+def usable(name: str, settings: dict[str, Any]) -> Iterator[None]:
+    """Blame the user's `settings` of `name`, if there are any, for errors inside."""
+    try:
+        yield
+    except (TypeError, RuntimeError) as error:
+        if not settings:
+            raise
+        raise InputError(f"expected usable settings of {name}, got {settings}: {error}") from error
 
 
 def learning_rate(config: TrainConfig, epoch: float) -> float:

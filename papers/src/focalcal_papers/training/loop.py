@@ -18,7 +18,7 @@ from focalcal.predictions import Predictions
 from focalcal_papers.data import DataSplits, load, needs_folder
 from focalcal_papers.data.files import PathLike
 from focalcal_papers.training.checkpoint import latest_checkpoint
-from focalcal_papers.training.config import TrainConfig, learning_rate
+from focalcal_papers.training.config import TrainConfig, learning_rate, usable
 from focalcal_papers.training.distributed import choose_device, join_processes
 from focalcal_papers.training.folder import RunFolder
 from focalcal_papers.training.session import Session
@@ -26,7 +26,6 @@ from focalcal_papers.training.traces import (
     describe,
     predict_split,
     save_snapshot,
-    tensorboard_log,
     weight_norms,
 )
 
@@ -58,7 +57,6 @@ def train(
     device: str = "auto",
     stop_after: float | None = None,
     progress: Callable[[float], None] | None = None,
-    tensorboard: bool = False,
     splits: DataSplits | None = None,
 ) -> RunResult:
     """Train a model and write a run folder; an interrupted run in that folder is resumed exactly.
@@ -75,38 +73,37 @@ def train(
             return _result(RunFolder.open(run_dir))
         steps = len(s.sizes)
         started = time.monotonic() - s.seconds
-        with tensorboard_log(s.folder, used=tensorboard and s.processes.first) as log:
-            while s.epoch < config.epochs:
-                s.start_epoch()
-                late = due = False
-                while s.index < steps:
-                    s.step.set_rate(learning_rate(config, s.epoch + s.index / steps))
-                    s.take_step()
-                    s.seconds = time.monotonic() - started
-                    if s.device.type == "cpu" or s.index == steps or s.index % LOOK_EVERY == 0:
-                        _stop_if_bad(s)
-                        if progress is not None and s.processes.first:
-                            progress(s.total_steps / (steps * config.epochs))
-                        late = s.processes.agree(time.monotonic() > deadline, s.device)
-                    due = bool(config.checkpoint_steps) and not (
-                        s.total_steps % config.checkpoint_steps
-                    )
-                    # The last step's checkpoint is that of the finished epoch: a second one of
-                    # the same step would overwrite the only complete one.
-                    if (late or due) and s.index < steps:
-                        s.save()
-                        if late:
-                            return _ended(s, "paused")
-                log(_finish_epoch(s))
-                last = s.epoch == config.epochs
-                if late or due or last or s.epoch % config.checkpoint_every == 0:
+        while s.epoch < config.epochs:
+            s.start_epoch()
+            late = due = False
+            while s.index < steps:
+                s.step.set_rate(learning_rate(config, s.epoch + s.index / steps))
+                s.take_step()
+                s.seconds = time.monotonic() - started
+                if s.device.type == "cpu" or s.index == steps or s.index % LOOK_EVERY == 0:
+                    _stop_if_bad(s)
+                    if progress is not None and s.processes.first:
+                        progress(s.total_steps / (steps * config.epochs))
+                    late = s.processes.agree(time.monotonic() > deadline, s.device)
+                due = bool(config.checkpoint_steps) and not (
+                    s.total_steps % config.checkpoint_steps
+                )
+                # The last step's checkpoint is that of the finished epoch: a second one of
+                # the same step would overwrite the only complete one.
+                if (late or due) and s.index < steps:
                     s.save()
-                if late and not last:
-                    return _ended(s, "paused")
+                    if late:
+                        return _ended(s, "paused")
+            _finish_epoch(s)
+            last = s.epoch == config.epochs
+            if late or due or last or s.epoch % config.checkpoint_every == 0:
+                s.save()
+            if late and not last:
+                return _ended(s, "paused")
         return _ended(s, "finished")
 
 
-def _finish_epoch(s: Session) -> dict[str, Any]:
+def _finish_epoch(s: Session) -> None:
     """Measure the epoch just run: the trace, the loss's own adaptation, the best weights so far."""
     config = s.config
     row: dict[str, Any] = {
@@ -135,7 +132,7 @@ def _finish_epoch(s: Session) -> dict[str, Any]:
             s.best_accuracy = accuracy
             s.save("best")
     if not s.processes.first:
-        return row
+        return
     if traced:
         train = predict_split(s.model, s.source, "train", config, config.trace_train)
         row["train"] = describe(*train)
@@ -146,7 +143,6 @@ def _finish_epoch(s: Session) -> dict[str, Any]:
         save_snapshot(s.folder.snapshot(s.epoch), s.model, s.loss, s.source, config)
     s.rows.append(row)
     s.folder.write_metrics(s.rows)
-    return row
 
 
 def _ended(s: Session, state: str) -> RunResult:
@@ -250,14 +246,8 @@ def load_splits(config: TrainConfig, data_dir: PathLike | None) -> DataSplits:
     settings = dict(config.data_settings)
     if data_dir is not None and "vectors" in settings:
         settings["vectors"] = Path(data_dir) / settings["vectors"]
-    try:
+    with usable(config.dataset, config.data_settings):
         return load(config.dataset, data_dir, **settings)
-    except TypeError as error:
-        if not settings:
-            raise
-        raise InputError(
-            f"expected usable settings of {config.dataset}, got {config.data_settings}: {error}"
-        ) from error
 
 
 def predict(

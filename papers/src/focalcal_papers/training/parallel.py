@@ -35,7 +35,6 @@ def train_many(
     device: str = "auto",
     stop_after: float | None = None,
     mps: bool = False,
-    tensorboard: bool = False,
 ) -> list[dict[str, Any]]:
     """Train each config in its folder, `at_once` at a time; returns the `summary` of each run.
 
@@ -58,7 +57,6 @@ def train_many(
                     write_text(recipe, config.to_toml())
                     left = None if deadline is None else max(1.0, deadline - time.monotonic())
                     options = {"data": data_dir, "device": device, "stop-after": left}
-                    options |= {"tensorboard": tensorboard}
                     started[folder] = _start(recipe, folder, options, environment)
                 if expired:
                     waiting.clear()
@@ -99,8 +97,8 @@ def _start(
 ) -> subprocess.Popen:
     command = [sys.executable, "-m", "focalcal_papers", "train", str(recipe), "--out", str(folder)]
     for name, value in options.items():
-        if value is not None and value is not False:
-            command += [f"--{name}"] if value is True else [f"--{name}", str(value)]
+        if value is not None:
+            command += [f"--{name}", str(value)]
     folder.parent.mkdir(parents=True, exist_ok=True)
     with _log(folder).open("ab") as log:
         return subprocess.Popen(command, stdout=log, stderr=log, env=environment)

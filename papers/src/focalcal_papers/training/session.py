@@ -23,7 +23,7 @@ from focalcal_papers.training.checkpoint import (
     save_checkpoint,
     unpack_optimizer,
 )
-from focalcal_papers.training.config import TrainConfig
+from focalcal_papers.training.config import TrainConfig, usable
 from focalcal_papers.training.distributed import Processes
 from focalcal_papers.training.folder import RunFolder
 from focalcal_papers.training.step import (
@@ -218,14 +218,8 @@ def build_model(config: TrainConfig, splits: DataSplits) -> nn.Module:
     }
     known = model_settings(config.model)
     settings = {k: v for k, v in offered.items() if k in known and v is not None}
-    try:
+    with usable(config.model, config.model_settings):
         return make_model(config.model, splits.n_classes, **(settings | config.model_settings))
-    except (TypeError, RuntimeError) as error:
-        if not config.model_settings:
-            raise
-        raise InputError(
-            f"expected usable settings of {config.model}, got {config.model_settings}: {error}"
-        ) from error
 
 
 def build_loss(config: TrainConfig, model: nn.Module) -> nn.Module:

@@ -6,9 +6,7 @@ values are only recorded; nothing is chosen with them.
 
 from __future__ import annotations
 
-import contextlib
 import copy
-from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,12 +16,10 @@ import torch
 from torch import Tensor, nn
 
 from focalcal.curvature import last_layer_gradient_norms
-from focalcal.errors import InputError
 from focalcal.files import atomic_path
 from focalcal.metrics import ece, reliability
 from focalcal_papers.models import class_logits
 from focalcal_papers.training.config import TrainConfig
-from focalcal_papers.training.folder import RunFolder
 
 RELIABILITY_BINS = 25
 """As in IE's Figure 2."""
@@ -118,28 +114,3 @@ def save_snapshot(
         table |= {"logits": halves, "labels": labels.cpu().numpy()}
     with atomic_path(path) as temporary:
         np.savez_compressed(temporary, **table)
-
-
-@contextlib.contextmanager
-def tensorboard_log(folder: RunFolder, *, used: bool) -> Iterator[Callable[[dict[str, Any]], None]]:
-    """Yield a function that writes a trace to `RUN/tensorboard`, or does nothing if not `used`."""
-    if not used:
-        yield lambda row: None
-        return
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError as error:
-        raise InputError(
-            "expected the package tensorboard for TensorBoard logs, got none; "
-            "install it with: pip install tensorboard"
-        ) from error
-
-    def add(row: dict[str, Any]) -> None:
-        for name, value in row.items():
-            entries = value.items() if isinstance(value, dict) else [("", value)]
-            for key, number in entries:
-                if isinstance(number, int | float):
-                    writer.add_scalar(f"{name}/{key}".strip("/"), number, row["epoch"])
-
-    with contextlib.closing(SummaryWriter(folder.path / "tensorboard")) as writer:
-        yield add

@@ -146,6 +146,7 @@ def test_every_loss_has_the_trainers_hooks(name) -> None:
         (torch.zeros(4, 3), F.one_hot(torch.arange(4) % 3), r"converted with \.float\(\)"),
         (torch.zeros(4, 6, 3), torch.zeros(4, 6).long(), "axis 1 of the logits"),
         (torch.zeros(4), torch.tensor([0.0, 1.0, 1.0, 0.0]), "use SigmoidFocalLoss"),
+        (torch.zeros(1), torch.tensor(0), "use SigmoidFocalLoss"),
     ],
 )
 @pytest.mark.parametrize("name", ["fl-2", "brier"])
@@ -187,7 +188,7 @@ def test_forward_mode_agrees_with_reverse_mode(name) -> None:
 
 
 @pytest.mark.parametrize("name", ["ce", "fl-2", "fla-53", "brier", "dual-focal", "mmce"])
-@pytest.mark.parametrize("shape", [(6,), (6, 1), (6, 1, 2)])
+@pytest.mark.parametrize("shape", [(6,), (6, 1), (6, 1, 2), (6, 0)])
 def test_one_logit_per_sample_points_to_the_sigmoid_loss(name, shape) -> None:
     target = torch.ones(shape[:1] + shape[2:], dtype=torch.long)
     with pytest.raises(InputError, match="use SigmoidFocalLoss"):

@@ -233,7 +233,7 @@ class Problem:
         CrossEntropyLoss.
         """
         if self.labels is None:
-            return self.given.numel() // max(self.n_classes, 1)
+            return self.given.numel() // self.n_classes
         weight = self.row_weights()
         return (self.labels != self.ignore_index).sum() if weight is None else weight.sum()
 
@@ -262,18 +262,18 @@ def make_problem(
             f"{logits.dtype} of shape {tuple(logits.shape)}"
         )
     soft = target.is_floating_point()
+    batched = logits.ndim > 1
+    n_classes = logits.shape[int(batched)]
     # One logit per sample is a yes/no problem, whose softmax would be 1 whatever the logit.
-    if logits.shape[1:2] == (1,) or (logits.ndim == target.ndim == 1 and not sums_to_one(target)):
+    if n_classes < 2 or (logits.ndim == target.ndim == 1 and not sums_to_one(target)):
         raise InputError(
             "expected one logit for each of 2 or more classes, (N, C) or (C,), got "
             f"{tuple(logits.shape)} with targets {tuple(target.shape)}; for one logit per yes/no "
             "decision use SigmoidFocalLoss or sigmoid_focal_loss"
         )
-    batched = logits.ndim > 1
     if not batched:
         logits, target = logits.unsqueeze(0), target.unsqueeze(0)
     smoothing = check_smoothing(label_smoothing, None if soft else integer_only)
-    n_classes = logits.shape[1]
     precision = compute_dtype(logits)
     if weight is not None:
         weight = torch.as_tensor(weight).to(logits.device, precision)

@@ -1,5 +1,6 @@
 """Trace estimates against matrices whose trace is known; the algorithms never see a network."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -111,6 +112,9 @@ def test_refuses_bad_settings():
     a = torch.eye(3)
     with pytest.raises(InputError, match="square operator"):
         hessian_trace(torch.ones(3, 2))
+    for matrix in (torch.eye(3).long(), np.eye(3)):  # of integers: eigenvalues of 0
+        with pytest.raises(InputError, match="floating-point tensors, got"):
+            hessian_trace(matrix)
     with pytest.raises(InputError, match="'hutchinson' or"):
         hessian_trace(a, "exact")
     with pytest.raises(InputError, match="rtol > 0"):
@@ -121,3 +125,11 @@ def test_refuses_bad_settings():
         block_traces(a)
     with pytest.raises(InputError, match="level between"):
         hessian_trace(a).interval(1.0)
+
+
+def test_a_second_derivative_that_does_not_exist_is_named():
+    model = torch.nn.Linear(2, 3, bias=False).double()
+    batches = [(torch.zeros(4, 2).double(), torch.zeros(4))]
+    operator = HessianOperator(model, lambda z, _: z.square().sum(1).pow(1.5), batches)
+    with pytest.raises(InputError, match="finite products"):
+        hessian_trace(operator)

@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
+import contextlib
 import operator
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from focalcal._arrays import Array, add_up, as_array, as_float, both_columns, namespace, to_numpy
 from focalcal._labels import encode
-from focalcal.errors import InputError, InputWarning
+from focalcal.errors import FocalcalError, InputError, InputWarning
 
 SUM_TOLERANCE = {"float64": 1e-5, "float32": 1e-4}
 """How far the sum of a row may be from 1 for it to be used unchanged."""
 RESCALED = 0.01, 0.05
 """Rows whose sum is off by up to 0.01 per class, and at most 0.05, are rescaled, as for
 probabilities rounded to two decimals or stored in half precision."""
+
+
+@contextlib.contextmanager
+def checking(given: object) -> Iterator[None]:
+    """InputError also for settings of a type that their checks cannot compare, as text and 0."""
+    try:
+        yield
+    except FocalcalError:
+        raise
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f"expected settings of the documented types, got {given!r}: {error}"
+        ) from error
 
 
 def check_gamma(gamma: float) -> float:

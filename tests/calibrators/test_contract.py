@@ -387,3 +387,12 @@ def test_make_refuses_what_it_does_not_know():
         make("tempreture")
     with pytest.raises(InputError, match="objective"):
         make("temperature", gamma=1.0)
+
+
+@every_method
+@pytest.mark.parametrize("value", [{"a": 1}, "x", [[None]]])
+def test_settings_of_another_type_are_errors_that_name_them(cases, name, value):
+    """As `focalcal fit --set` can pass any JSON."""
+    for setting in set(make(name).get_params(deep=False)):
+        with pytest.raises(InputError, match="expected"):
+            fitted(name, cases["multiclass"], **{setting: value})

@@ -116,7 +116,14 @@ def test_methods_lists_every_method():
 
 @pytest.mark.parametrize(
     "arguments",
-    [("--method", "magic"), ("--set", "bins"), ("--set", "gamma=1"), ("--objective", "accuracy")],
+    [
+        ("--method", "magic"),
+        ("--set", "bins"),
+        ("--set", "gamma=1"),
+        ("--set", "task=both"),
+        ("--set", "temperatures={}"),
+        ("--objective", "accuracy"),
+    ],
 )
 def test_wrong_settings_are_refused(files, tmp_path, arguments):
     result = run("fit", files["val"], "-o", tmp_path / "cal.json", *arguments)

@@ -44,6 +44,7 @@ def test_version():
         (["evaluate"], "Missing argument"),
         (["methods", "--jsno"], "--json"),
         (["evaluate", "nowhere.npz"], "no file at nowhere.npz"),
+        (["evaluate", "nowhere.npz", "--seed", "-1"], "--seed"),
     ],
 )
 def test_bad_input_is_one_line_with_a_hint_and_code_two(arguments, message, capsys, monkeypatch):

@@ -27,7 +27,7 @@ from focalcal._arrays import (
     two_columns,
 )
 from focalcal._blocks import map_rows
-from focalcal._checks import check_labels, check_logits, check_weights
+from focalcal._checks import check_labels, check_logits, check_weights, checking
 from focalcal._labels import encode, looks_like_probabilities
 from focalcal.calibrators._floor import finite, fit_floor, floored, has_zeros, temperature_loss
 from focalcal.calibrators._newton import moment_sums
@@ -208,7 +208,8 @@ class Calibrator(ClassifierMixin, BaseEstimator):
         """Fit to calibration logits (N, K) and labels (N,); see the class for the objective."""
         if self.task not in ("auto", "multilabel"):
             raise InputError(f"expected task 'auto' or 'multilabel', got {self.task!r}")
-        self._check_params()
+        with checking(self):
+            self._check_params()
         self._forget()
         logits = detach(check_usable_logits(logits, zeros=self.task != "multilabel"))
         if self.task == "multilabel":

@@ -167,7 +167,10 @@ class PriorCorrection(Calibrator):
 
 def check_prior(prior: Any, n_classes: int, name: str) -> np.ndarray:
     """Class proportions (K,) > 0 with sum 1; for two classes the share of class 1 is enough."""
-    values = np.asarray(to_numpy(prior), dtype=np.float64)
+    try:
+        values = np.asarray(to_numpy(prior), dtype=np.float64)
+    except (TypeError, ValueError):  # no numbers
+        values = np.empty(0)
     if values.ndim == 0 and n_classes == 2:
         values = np.array([1 - values, values])
     good = values.shape == (n_classes,) and bool(np.all(values > 0))

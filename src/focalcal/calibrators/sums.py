@@ -17,6 +17,7 @@ from scipy.special import expit
 
 from focalcal import bins as _bins
 from focalcal import kernels
+from focalcal._checks import checking
 from focalcal.bins import Bins
 from focalcal.calibrators._floor import fit_floor, floored, has_zeros
 from focalcal.calibrators._newton import Optimum, fit_inverse_temperature, moment_sums
@@ -52,7 +53,8 @@ def fit_sums(calibrator: Calibrator, data: SampledData) -> Calibrator:
 
     A floor is learnt if the sample has logits of −∞; without one, such logits are an error.
     """
-    calibrator._check_params()
+    with checking(calibrator):
+        calibrator._check_params()
     if calibrator.task != "auto":
         raise InputError(f"expected task 'auto' for a fit at scale, got {calibrator.task!r}")
     calibrator.n_classes_ = data.n_classes

@@ -55,7 +55,7 @@ def fit(
         return _fit_by(inputs.predictions(file), by, floor, output)
     warnings.filterwarnings("ignore", ".* their rows sum to 1", InputWarning)  # is there too
     predictions = inputs.predictions(file)
-    calibrator = make(method, task=predictions.task, **params)
+    calibrator = make(method, **{"task": predictions.task} | params)
     with terminal.working(f"fitting {method}"):
         calibrator.fit(predictions.as_logits(floor), predictions.labels)
     return _saved(calibrator, predictions.class_names, output)

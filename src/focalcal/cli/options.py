@@ -21,7 +21,10 @@ ApplyFirst = Annotated[Path | None, "Calibrator file to apply first."]
 Output = Annotated[Path, "File to write.", "--output", "-o"]
 Bins = Annotated[int, "Number of bins."]
 Resamples = Annotated[int | None, "Number of bootstrap resamples."]
-Seed = Annotated[int, "Random seed of the bootstrap and the folds."]
+Seed = Annotated[
+    int,
+    typer.Option(min=0, metavar="N", help="Random seed of the bootstrap and the folds."),
+]
 Floor = Annotated[float | None, "Smallest probability, if some are zero."]
 By = Annotated[list[str] | None, "Column to slice by; may be repeated."]
 Level = Annotated[float, "Coverage of the intervals."]

@@ -136,13 +136,14 @@ def read(
 ) -> Loaded:
     """Predictions of `values`, the logits or probabilities, and the other columns of a table.
 
-    If labels are not required, a missing one means that none are used; `quiet` omits the warning.
+    If labels are not required, a missing one means that none are used; `quiet` omits the warnings
+    of that and of classes in another order.
     """
     # Arrays of another length belong to other samples: an npz often holds several sets.
     used = {*found.values, *found.labels, found.ids}
     table = {k: column for k, column in table.items() if k in used or _rows(column) == len(values)}
     try:
-        given = _with_labels(values, table, metadata, found, keys, where)
+        given = _with_labels(values, table, metadata, found, keys, where, quiet)
     except classes.MissingLabel as error:
         if keys.labels_required:
             raise
@@ -177,6 +178,7 @@ def _with_labels(
     found: Roles,
     keys: Keys,
     where: str,
+    quiet: bool,
 ) -> dict[str, Any]:
     """The values, labels, task and class names of `Predictions`."""
     width = values.shape[1] if values.ndim == 2 else 1
@@ -201,7 +203,7 @@ def _with_labels(
     if labels is not None and labels.ndim == 1:
         of = f"{where}: column {found.labels[0]!r}"
         labels = classes.class_labels(labels, names, classes.labels_by_name(metadata), of)
-        if order is not None and labels.dtype != object:
+        if order is not None and labels.dtype != object and not quiet:
             classes.warn_of_order(names, of)
     elif labels is not None:
         task, labels = _task_of(task, classes.whole(labels))

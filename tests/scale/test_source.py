@@ -103,6 +103,11 @@ def test_files_must_agree(tmp_path):
     _one(tmp_path / "b.parquet", logits=_logits([[1, 2, 3]]), labels=[0])
     with pytest.raises(InputError, match="expected 2 classes, as in the first file, got 3"):
         list(Source.open(tmp_path).partitions[1].batches())
+    Predictions(logits=np.eye(2), labels=[0, 1], class_names=("a", "b")).save(
+        tmp_path / "b.parquet"
+    )
+    with pytest.raises(FileFormatError, match=r"class_names=None.*class_names=\('a', 'b'\)"):
+        Source.open(tmp_path)
 
 
 def test_multilabel_is_refused(tmp_path, rng):
@@ -162,7 +167,7 @@ def test_texts_are_looked_up_among_the_class_names(tmp_path, rng):
     path = _one(tmp_path / "p.parquet", **named, label=categories, country=["FI"] * 30)
     for classes in (None, ("high", "low", "medium")):
         source = Source.open(path, logits_prefix="z_", classes=classes)
-        names = source.partitions[0].columns.class_names
+        names = source.partitions[0].keys.classes
         assert names == (classes or NAMES)
         (batch,) = source.partitions[0].batches()
         assert [names[i] for i in batch.labels] == texts
@@ -180,7 +185,7 @@ def test_texts_without_class_names_are_refused(tmp_path):
     table = pa.table({"logits": lists, "label": ["b"]})
     metadata = {"focalcal": '{"class_names": ["a", "b"]}'}
     pq.write_table(table.replace_schema_metadata(metadata), path)
-    assert Source.open(path).partitions[0].columns.class_names == ("a", "b")
+    assert Source.open(path).partitions[0].keys.classes == ("a", "b")
     (batch,) = Source.open(path, classes=("b", "a")).partitions[0].batches()
     assert (batch.class_names, batch.logits.tolist()) == (("b", "a"), [[2, 1]])
     assert batch.labels.tolist() == [0]

@@ -49,7 +49,7 @@ def fit(
             terminal.progress(f"fitting {method}") as tick,
         ):
             found = scale.fit(source, method, running, floor=floor, progress=tick, **params)
-        names = source.partitions[0].columns.class_names
+        names = source.partitions[0].keys.classes
         return _saved(found.calibrator, names, output, passes=found.passes)
     if by is not None:
         return _fit_by(inputs.predictions(file), by, floor, output)

@@ -10,6 +10,8 @@ from operator import add
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from focalcal.calibrators import Calibrator
 from focalcal.errors import InputError
 from focalcal.files import atomic_path, output_paths
@@ -82,18 +84,19 @@ def _calibrated(
     """A row group with calibrated probabilities; its labels are checked if present."""
     table = partition.table(file)
     keys = dataclasses.replace(partition.keys, labels_required=False)
-    predictions = dataclasses.replace(partition, keys=keys).predictions(table, 0)
+    loaded = dataclasses.replace(partition, keys=keys).loaded(table, 0)
+    predictions, replaced = loaded.predictions, partition.columns.values
     probs = calibrator.predict_proba(predictions.as_logits(floor))
-    replaced = partition.columns.values
-    for name, labels in partition.labels(table, partition.path).items():
-        column = numpy_to_column(labels)
-        column = column if labels.ndim == 2 else column.cast("string")  # even if all are missing
-        table = table.set_column(table.column_names.index(name), name, column)
+    for name in partition.columns.labels:
+        if isinstance(labels := loaded.table[name], np.ndarray):  # in the order of the classes
+            column = numpy_to_column(labels)
+            column = column if labels.ndim == 2 else column.cast("string")  # even if all missing
+            table = table.set_column(table.column_names.index(name), name, column)
     before = table.column_names[: table.column_names.index(replaced[0])]
     place = sum(name not in replaced for name in before)
     given = stored_metadata(table.schema, partition.path).get("provenance", {})
     by_name = labels_by_name(partition.metadata)
-    metadata = metadata_of("auto", partition.columns.class_names, by_name)
+    metadata = metadata_of("auto", predictions.class_names, by_name)
     metadata |= {"provenance": given | provenance}
     schema = {**(table.schema.metadata or {}), METADATA.encode(): json.dumps(metadata)}
     table = table.drop_columns(list(replaced))

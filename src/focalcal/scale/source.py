@@ -36,9 +36,8 @@ _BUFFER = 2**18
 class Partition:
     """One row group of one file.
 
-    columns: its columns in class order, and the class names if known; metadata: the meaning of
-    numeric labels; extra: further columns to read; n_classes: of the whole source; order: the
-    positions of the classes in list columns, if stored in a different order.
+    columns: its columns; metadata: the meaning of numeric labels; keys: with the class names, if
+    known; extra: further columns to read; n_classes: of the whole source.
     """
 
     path: str
@@ -49,7 +48,6 @@ class Partition:
     keys: Keys
     extra: tuple[str, ...]
     n_classes: int = 0
-    order: tuple[int, ...] | None = None
 
     def batches(self, rows: int | None = None) -> Iterator[Predictions]:
         """Its predictions in order, checked, a bounded number of rows at a time."""
@@ -62,7 +60,7 @@ class Partition:
             pieces = file.iter_batches(size, row_groups=[group], columns=names, use_threads=False)
             try:
                 for piece in pieces:
-                    yield self.predictions(piece, start)
+                    yield self.loaded(piece, start).predictions
                     start += piece.num_rows
                 if start != self.rows:
                     raise OSError(f"{start} rows instead of {self.rows}")
@@ -92,38 +90,24 @@ class Partition:
             "it may be damaged, write it again"
         )
 
-    def predictions(self, batch: Any, start: int) -> Predictions:
+    def loaded(self, batch: Any, start: int) -> loading.Loaded:
         """A record batch or table of this row group as checked predictions."""
         where = f"{self.path}, row group {self.row_group}, from row {start}"
         found = self.columns
         table = {name: batch.column(name) for name in found.values + found.labels}
         values = loading.matrix(table, found.values, where, by_class=True)
-        if self.order is not None and len(found.values) == 1:
-            values = self._ordered(values)
-        table |= self.labels(batch, where)
+        table |= loading.named_labels(table, self.metadata, found, self.keys, where)
         k = max(values.shape[1], 2) if values.ndim == 2 else 2
         if self.n_classes and k != self.n_classes:
             raise InputError(
                 f"{where}: expected {self.n_classes} classes, as in the first file, got {k}"
             )
         read = loading.read(values, table, self.metadata, found, self.keys, where, quiet=True)
-        given = read.predictions
-        if given.task == "multilabel":
+        if read.predictions.task == "multilabel":
             raise FileFormatError(f"{where}: {_SINGLE_LABEL}")
         extra = {name: column_to_plain(batch.column(name)) for name in self.extra}
-        return dataclasses.replace(given, extra=extra) if extra else given
-
-    def labels(self, batch: Any, where: str) -> dict[str, np.ndarray]:
-        """The label columns whose meaning changes from the file's order to class order."""
-        table = {name: batch.column(name) for name in self.columns.labels}
-        lists = {} if self.order is None else {k: x for k, x in table.items() if is_list(x.type)}
-        one_hot = {name: self._ordered(loading.matrix(lists, [name], where)) for name in lists}
-        return one_hot or loading.named_labels(table, self.metadata, self.columns, self.keys, where)
-
-    def _ordered(self, values: np.ndarray) -> np.ndarray:
-        """Lists over all classes, in class order; other values unchanged."""
-        order = list(self.order or ())
-        return values[:, order] if values.shape[1:] == (len(order),) else values
+        given = dataclasses.replace(read.predictions, extra=extra) if extra else read.predictions
+        return dataclasses.replace(read, predictions=given)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -158,16 +142,17 @@ class Source:
             with open_parquet(path) as file:
                 if file.metadata.num_rows == 0:
                     continue
-                columns, metadata, order = _columns(path, file.schema_arrow, named)
+                columns, metadata, named = _columns(path, file.schema_arrow, named)
                 missing = [name for name in extra if name not in file.schema_arrow.names]
                 if missing:
                     names = ", ".join(file.schema_arrow.names)
                     raise FileFormatError(f"{path}: expected {missing[0]!r}, got columns {names}")
                 first = partitions[0] if partitions else None
-                if first and columns != first.columns:
+                shared = _shared(columns, named)
+                if first and shared != (expected := _shared(first.columns, first.keys)):
                     raise FileFormatError(
-                        f"{path}: expected the columns of {first.path}, "
-                        f"{first.columns}, got {columns}; read such files separately"
+                        f"{path}: expected the columns of {first.path}, {expected}, got {shared}; "
+                        "read such files separately"
                     )
                 meta = file.metadata
                 partitions += [
@@ -179,16 +164,13 @@ class Source:
                         metadata,
                         named,
                         tuple(extra),
-                        order=order,
                     )
                     for i in range(meta.num_row_groups)
                 ]
-                # Later files may have the same classes in another order.
-                named = dataclasses.replace(named, classes=named.classes or columns.class_names)
         partitions = [p for p in partitions if p.rows]
         if not partitions:
             raise NoRowsError(f"expected predictions in {where}, got files without rows")
-        if names := _names_in_labels(partitions):
+        if names := _names_in_labels(partitions, Keys.of(keys)):
             return cls.open(where, extra=extra, **{**keys, "classes": names})
         first = next(partitions[0].batches(rows=1))
         partitions = [dataclasses.replace(p, n_classes=first.n_classes) for p in partitions]
@@ -250,10 +232,10 @@ def stored_metadata(schema: Any, path: str) -> dict[str, Any]:
     return parse_metadata(text, Path(path))
 
 
-def _names_in_labels(partitions: Sequence[Partition]) -> tuple[str, ...] | None:
+def _names_in_labels(partitions: Sequence[Partition], keys: Keys) -> tuple[str, ...] | None:
     """Class names given only by text labels: collected from all labels, as when read in memory."""
     first = partitions[0]
-    path, keys = first.path, first.keys
+    path = first.path
     with open_parquet(path) as file:
         schema = file.schema_arrow
     found = roles.find(list(schema.names), keys, path)
@@ -288,29 +270,27 @@ def _names_in_labels(partitions: Sequence[Partition]) -> tuple[str, ...] | None:
         raise FileFormatError(f"{error}, as in --classes a,b,c") from error
 
 
-def _columns(
-    path: str, schema: Any, keys: Keys
-) -> tuple[Roles, dict[str, Any], tuple[int, ...] | None]:
-    """The columns in class order with the class names, the meaning of labels, and the order."""
+def _shared(columns: Roles, keys: Keys) -> Roles:
+    """What all files must share: the columns in any order, and the class names."""
+    values, labels = (tuple(sorted(names)) for names in (columns.values, columns.labels))
+    return dataclasses.replace(columns, values=values, labels=labels, class_names=keys.classes)
+
+
+def _columns(path: str, schema: Any, keys: Keys) -> tuple[Roles, dict[str, Any], Keys]:
+    """The columns, the meaning of labels, and the keys with the class names, if known."""
     metadata = stored_metadata(schema, path)
     roles.distinct(schema.names, path)
     found = roles.find(list(schema.names), keys, path, metadata.get("class_names"))
     if "multilabel" in (metadata.get("task"), keys.task):
         raise FileFormatError(f"{path}: {_SINGLE_LABEL}")
-    values, labels = found.values, found.labels
-    single = len(values) == 1 and not is_list(schema.field(values[0]).type)
+    single = len(found.values) == 1 and not is_list(schema.field(found.values[0]).type)
     own = metadata.get("class_names")
     names, order = classes.class_names(found, own, keys, single, None, path)
-    if order is not None:
-        if len(order) == len(values):
-            values = tuple(values[i] for i in order)
-        kind = schema.field(labels[0]).type if labels else None
-        if len(order) == len(labels):
-            labels = tuple(labels[i] for i in order)
-        stored = sorted(own or ()) == sorted(names)  # then numbers mean these names
-        if len(order) != len(labels) and kind and not (stored or is_text(kind) or is_list(kind)):
+    stored = sorted(own or ()) == sorted(names or ())  # then numbers mean these names
+    if order is not None and len(found.labels) == 1 and not stored:
+        kind = schema.field(found.labels[0]).type
+        if not (is_text(kind) or is_list(kind)):
             # Naming the folder: Python shows equal warnings once, and there may be many files.
             classes.warn_of_order(names, str(Path(path).parent))
-    columns = dataclasses.replace(found, values=values, labels=labels, ids=None, class_names=names)
     meaning = {k: value for k, value in metadata.items() if k in ("class_names", "labels")}
-    return columns, meaning, None if order is None else tuple(order)
+    return dataclasses.replace(found, ids=None), meaning, dataclasses.replace(keys, classes=names)

@@ -1,7 +1,7 @@
 """Docstrings to pages: arguments become a table, and every page ends in "see also".
 
-Our docstrings name arguments in prose, `y_true: (N,) labels; bins: how many`. Here the names that
-the signature has are taken out of such a paragraph and set as a table with their defaults.
+Our docstrings name arguments in prose, `y_true: (N,) labels; bins: how many`. Such a paragraph is
+turned into a table of the arguments in the signature, with their defaults.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ ENTRY = re.compile(rf"(?:(?<=[;.] )|^)(\w+(?:(?:{JOINED})\w+)*): ")
 COMMON = {
     "y_true": "(N,) labels: class indices or names",
     "y_prob": "(N, K) probabilities, or (N,) for class 1 of a binary classifier",
-    "logits": "(N, K) logits in the place of probabilities; everything stays in log space",
-    "confidence": "(N,) forecasts of an event, in the place of probabilities",
+    "logits": "(N, K) logits instead of probabilities; everything stays in log space",
+    "confidence": "(N,) forecasts of an event, instead of probabilities",
     "bins": "number of bins of confidence",
     "level": "coverage of the intervals",
     "resamples": "number of bootstrap resamples",
     "sample_weight": "(N,) how many samples each row stands for",
     "seed": "seed of the random numbers",
-    "threshold": "from which confidence a prediction counts as highly confident",
+    "threshold": "confidence at or above which a prediction counts as highly confident",
     "progress": "called with the fraction done",
     "weight": "(C,) weights of the classes",
-    "ignore_index": "label of samples that do not count",
+    "ignore_index": "label of samples to ignore",
     "label_smoothing": "share of the target that is spread over all classes",
     "reduction": '"mean", "sum" or "none"',
     "task": '"multilabel" for several labels per sample',
     "title": "heading of the figure",
 }
-"""What arguments mean everywhere, for docstrings that do not repeat it."""
+"""Common meanings of arguments, for docstrings that do not repeat them."""
 REFERENCE = re.compile(r"(?<!`)`([A-Za-z_][\w.]*)`(?!`)")
 
 
@@ -110,8 +110,8 @@ def process(app, what, name, obj, options, lines) -> None:
     for paragraph in _paragraphs(lines):
         entries = split_entries(" ".join(line.strip() for line in paragraph), known)
         if entries:
-            said = {n for names, _ in entries for n in re.split(JOINED, names)}
-            entries += [(name, COMMON.get(name, "")) for name in given if name not in said]
+            named = {n for names, _ in entries for n in re.split(JOINED, names)}
+            entries += [(name, COMMON.get(name, "")) for name in given if name not in named]
             order = list(given)
             entries.sort(key=lambda e: _position(re.split(JOINED, e[0])[0], order))
         out += table(entries, given) if entries else [*paragraph, ""]

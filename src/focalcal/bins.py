@@ -192,12 +192,12 @@ def bin_samples(confidence: Any, correct: Any, edges: Any, weights: Any = None) 
     x, hit = _wide(to_numpy(confidence)), to_numpy(correct) != 0
     edges = np.asarray(to_numpy(edges), dtype=np.float64)
     w = None if weights is None else to_numpy(weights).astype(np.float64, copy=False)
-    kernel = kernels.pick(kernels.fast(8 * len(x)) and in_range(x))
-    near, even = kernels.open_edges(edges, x.dtype), kernels.is_even(edges)
+    kernel = kernels.pick(kernels.fast(8 * len(x)) and kernels.is_even(edges) and in_range(x))
+    near = kernels.open_edges(edges, x.dtype)
 
     def block(rows: slice) -> np.ndarray:
         table, weight = np.zeros((3, len(edges) - 1)), None if w is None else w[rows]
-        kernel.bins_of(x[rows], hit[rows], weight, near, even, table)
+        kernel.bins_of(x[rows], hit[rows], weight, near, table)
         return table
 
     none = np.zeros((3, len(edges) - 1))

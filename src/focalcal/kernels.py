@@ -149,18 +149,9 @@ def bin_between(x: np.ndarray, inner: np.ndarray) -> np.ndarray:
 
 
 def bins_of(
-    x: np.ndarray,
-    hit: np.ndarray,
-    w: np.ndarray | None,
-    edges: np.ndarray,
-    even: bool,
-    table: np.ndarray,
+    x: np.ndarray, hit: np.ndarray, w: np.ndarray | None, edges: np.ndarray, table: np.ndarray
 ) -> None:
-    """Add Σ w, Σ w·x and Σ w·hit per bin to a table (3, M); x: (n,), hit: (n,) bool.
-
-    even: whether the bins are equally wide; only the compiled loop uses it.
-    """
-    del even
+    """Add Σ w, Σ w·x and Σ w·hit per bin to a table (3, M); x: (n,), hit: (n,) bool."""
     _count(bin_between(x, edges[1:-1]), x, hit, w, table)
 
 

@@ -125,19 +125,6 @@ def even_bin(v, edges):
 
 
 @loop
-def search_bin(v, edges):
-    """The bin of v among bins of any width."""
-    low, high = np.uint64(0), np.uint64(len(edges) - 2)
-    while low < high:
-        middle = (low + high) // np.uint64(2)
-        if v > edges[middle + np.uint64(1)]:
-            low = middle + np.uint64(1)
-        else:
-            high = middle
-    return low
-
-
-@loop
 def cell_bin(v, odds, edges, from_x, from_odds, reach):
     """The bin of v among `fine_edges`."""
     near = min(max(odds, -reach), reach)
@@ -163,10 +150,10 @@ def add(table, b, x, hit, w):
 
 
 @loop
-def bins_of(x, hit, w, edges, even, table):
+def bins_of(x, hit, w, edges, table):
+    """For equally wide bins."""
     for i in range(len(x)):
-        b = even_bin(x[i], edges) if even else search_bin(x[i], edges)
-        add(table, b, x[i], hit[i], weight(w, i))
+        add(table, even_bin(x[i], edges), x[i], hit[i], weight(w, i))
 
 
 @loop

@@ -139,7 +139,7 @@ class CalibrationStats:
                 for total, function in zip(sums, SUMS.values()):
                     kernel.split_sum(function(c, self.threshold), wrong, right, total)
                 odds = kernels.log_odds(c.confidence)
-                kernel.bins_of(c.confidence, c.correct, w, near, True, top)
+                kernel.bins_of(c.confidence, c.correct, w, near, top)
                 kernel.class_bins_of(c.probs, data.labels[rows], w, near, classes)
                 kernel.cells_of(c.confidence, odds, c.correct, w, cells, fine)
             return vector

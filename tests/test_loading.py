@@ -705,6 +705,47 @@ def test_given_class_names_are_those_of_the_columns_beside_categories(tmp_path, 
     assert Predictions.from_frame(frame).class_names == order
 
 
+@pytest.mark.parametrize("names", [("1", "2", "3"), ("2", "0", "1"), ("-1.5", "0", "7")])
+@pytest.mark.parametrize(("stored", "ending"), [("npz", "csv"), ("parquet", "jsonl")])
+def test_positions_among_classes_named_by_numbers_become_names_in_text(
+    tmp_path, names, stored, ending
+):
+    """A text file does not store the names, so that 0 would be the class 0."""
+    probs, labels = np.array([[0.7, 0.2, 0.1], [0.1, 0.3, 0.6], [0.2, 0.5, 0.3]]), [0, 2, 1]
+    given = Predictions(probs=probs, labels=labels, class_names=names)
+    given.save(tmp_path / f"p.{stored}")
+    found = loading.load(tmp_path / f"p.{stored}")
+    found.save_calibrated(tmp_path / f"c.{ending}", probs, {})
+    found.save_calibrated(tmp_path / "c.npz", probs, {})
+    np.testing.assert_array_equal(np.load(tmp_path / "c.npz")["labels"], labels)
+    p = Predictions.load(tmp_path / f"c.{ending}")
+    called = p.class_names or ("0", "1", "2")
+    assert [called[i] for i in p.labels] == [names[i] for i in labels]
+    order = [names.index(name) for name in called]
+    np.testing.assert_array_equal(p.probs, probs[:, order])
+
+
+@pytest.mark.parametrize("names", [("1", "2"), ("-1", "1"), ("no", "yes")])
+@pytest.mark.parametrize("ending", ["csv", "jsonl"])
+def test_one_column_of_two_classes_named_by_numbers_is_read_back(tmp_path, names, ending):
+    path = tmp_path / f"p.{ending}"
+    Predictions(probs=[0.25, 0.75], labels=[0, 1], class_names=names).save(path)
+    p = Predictions.load(path)
+    assert (p.probs.tolist(), p.labels.tolist()) == ([0.25, 0.75], [0, 1])
+
+
+def test_texts_with_underscores_are_no_numbers(tmp_path):
+    """Python reads 2026_05 as 202605."""
+    path = tmp_path / "p.csv"
+    path.write_text("prob_1_0,prob_2_0,label,month\n0.2,0.8,2_0,2026_05\n0.9,0.1,1_0,2026_12\n")
+    p = Predictions.load(path)
+    assert (p.class_names, p.labels.tolist()) == (("1_0", "2_0"), [1, 0])
+    assert p.column("month").tolist() == ["2026_05", "2026_12"]
+    frame = pd.DataFrame({"probs": p.probs.tolist(), "label": ["2026_12", "2026_05"]})
+    with pytest.warns(InputWarning, match="alphabetical"):
+        assert Predictions.from_frame(frame).class_names == ("2026_05", "2026_12")
+
+
 def test_a_missing_label_of_several_columns(tmp_path):
     path = tmp_path / "p.csv"
     path.write_text("prob_a,prob_b,label_a,label_b\n0.5,0.2,1,0\n0.1,0.9,1,\n")

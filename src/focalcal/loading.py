@@ -11,9 +11,19 @@ from typing import Any
 
 import numpy as np
 
+from focalcal._arrays import to_numpy
 from focalcal._labels import categorical, looks_like_probabilities
 from focalcal.errors import FileFormatError, InputError, InputWarning, NoRowsError
-from focalcal.formats import Table, classes, columns, read_table, roles, write_table
+from focalcal.formats import (
+    TEXT,
+    Table,
+    classes,
+    columns,
+    ending,
+    read_table,
+    roles,
+    write_table,
+)
 from focalcal.formats.binary import load_npy
 from focalcal.formats.roles import Keys, Roles
 from focalcal.formats.text import objects, table_of
@@ -58,11 +68,16 @@ class Loaded:
             if name not in self.roles.values:
                 table[roles.not_overwritten(name)] = column
         by_name = classes.labels_by_name(self.metadata)
+        named = not (by_name or given.one_column) and ending(Path(path)) in TEXT
+        if named and classes.by_value(given.class_names or ()) and len(self.roles.labels) == 1:
+            # Text files lack the stored names, without which numbers beside numbers are classes.
+            names = np.array(given.class_names, dtype=object)
+            table[roles.not_overwritten(self.roles.labels[0])] = names[to_numpy(given.labels)]
         metadata = classes.metadata_of(given.task, given.class_names, by_name)
         write_table(path, table, metadata | {"provenance": given.provenance | provenance})
 
 
-_CODE = re.compile(r"[-+]?0[0-9]|\s*\[")
+_CODE = re.compile(r"[-+]?0[0-9]|\s*\[|.*_")
 _THOUSANDS = re.compile(r"[-+]?[1-9][0-9]{0,2}(,[0-9]{3})+")
 _WHOLE = re.compile(r"-?[0-9]+", re.ASCII)
 

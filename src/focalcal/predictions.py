@@ -24,7 +24,7 @@ from focalcal._checks import check_labels, check_logits, check_probs
 from focalcal._labels import encode
 from focalcal.errors import InputError
 from focalcal.formats import TEXT, ending, write_table
-from focalcal.formats.classes import metadata_of
+from focalcal.formats.classes import by_value, metadata_of
 from focalcal.formats.roles import IDS, LABELS, KeyOptions, listed
 
 TASKS = ("auto", "multilabel")
@@ -239,6 +239,8 @@ class Predictions:
         if self.labels is not None:
             table["labels"] = to_numpy(self.labels)
             as_text = self.class_names and self.task == "auto" and ending(Path(path)) in TEXT
+            # Beside the one column `probs_2` the labels 1 and 2 would be taken for indices.
+            as_text = as_text and not (self.one_column and by_value(self.class_names))
             if as_text:
                 table["labels"] = np.array(self.class_names, dtype=object)[table["labels"]]
         metadata = metadata_of(self.task, self.class_names, by_name=False)

@@ -27,7 +27,11 @@ class MissingLabel(FileFormatError):
 
 def number(value: Any) -> float:
     """A number, or one written as text, possibly with a decimal comma."""
-    return float(value.replace(",", ".") if isinstance(value, str) else value)
+    if not isinstance(value, str):
+        return float(value)
+    if "_" in value:
+        raise ValueError(f"expected a number, got {value!r}")  # Python reads 2026_05 as 202605
+    return float(value.replace(",", "."))
 
 
 def is_number(value: Any) -> bool:

@@ -266,3 +266,13 @@ def test_batches_are_joined_though_files_have_numbers_of_other_types(folder, rng
     record = json.loads(run(folder / "reference.npz", files, "--by", "week", "--json"))
     sizes = {b["name"]: b["n"] for b in record["batches"]}
     assert sizes == {"1": 300, "2": 300, "3": 299, "nan": 1}
+
+
+@pytest.mark.parametrize(("option", "ending"), [("--state", ".json"), ("-o", ".html")])
+def test_files_to_write_have_the_endings_by_which_they_are_read(folder, option, ending):
+    """A state of another ending could not be given in place of the reference."""
+    path = folder / "monitor.txt"
+    result = runner.invoke(app, ["monitor", str(folder / "reference.npz"), option, str(path)])
+    assert isinstance(result.exception, InputError)
+    assert str(result.exception).startswith(f"expected a name ending in {ending}")
+    assert not path.exists()

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from focalcal.cli import _inputs, app, options, terminal
 from focalcal.errors import FileFormatError, InputError
-from focalcal.files import natural, write_text
+from focalcal.files import check_suffix, natural, write_text
 from focalcal.formats.classes import MissingLabel
 
 if TYPE_CHECKING:
@@ -54,6 +54,9 @@ def monitor(
     from focalcal.calibrators import load
     from focalcal.metrics.monitoring import Monitor
 
+    for path, suffixes in ((state, (".json",)), (output, (".html", ".htm"))):
+        if path is not None:
+            check_suffix(path, suffixes)
     fitted = None if calibrator is None else load(calibrator)
 
     def read(path: Path) -> Iterator[tuple[Predictions, Any]]:

@@ -134,7 +134,7 @@ def check_usable_logits(logits: Any, zeros: bool = False) -> Array:
     if largest > LARGEST_LOGIT:
         raise InputError(
             f"expected logits up to {LARGEST_LOGIT:g}, got {largest:g}; "
-            "replace masks of impossible classes, for example by the row's largest logit less 1e4"
+            "replace masks of impossible classes, for example by the row's largest logit minus 1e4"
         )
     return logits
 

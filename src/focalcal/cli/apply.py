@@ -86,7 +86,7 @@ def _corrected(
     from focalcal.calibrators import PriorCorrection
 
     if target is None:
-        raise InputError("expected --target-prior beside --train-prior, got none")
+        raise InputError("expected --target-prior with --train-prior, got none")
     estimate = target == "estimate"
     wanted = None if estimate else _shares(target, "--target-prior")
     given = None if train is None else _shares(train, "--train-prior")

@@ -97,7 +97,7 @@ class Kernel:
 
 @triton.jit
 def _exponent(ce, gamma, gamma_ptr, STEPS: tl.constexpr):
-    """γ at p = exp(−ce): `gamma`, or the γ of the first step whose end lies above p."""
+    """γ at p = exp(−ce): `gamma`, or the γ of the first step whose end is above p."""
     if STEPS > 0:  # ends, then γ, both from the last step to the first
         p = tl.exp(-ce)
         exponent = tl.zeros_like(ce) + tl.load(gamma_ptr + STEPS)

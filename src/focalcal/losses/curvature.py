@@ -132,8 +132,8 @@ def _check_weight_norm(loss_value: Tensor) -> None:
         left.extend(before for before, _ in node.next_functions)
         if "WeightNorm" in node.name():
             raise InputError(
-                "expected a loss that PyTorch differentiates twice correctly, got one through its "
-                "weight normalisation, which it does not; use a parametrization that computes "
+                "expected a loss whose second derivative PyTorch computes correctly, got one "
+                "through its weight normalisation; use a parametrization that computes "
                 "v * (g / torch.norm_except_dim(v, 2, 0)) itself"
             )
 

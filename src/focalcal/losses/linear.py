@@ -58,7 +58,7 @@ def linear_focal_loss(
 
     Args:
         x: (..., D), the last hidden states.
-        weight: (V, D) of the output layer; also a float32 weight beside x in half precision.
+        weight: (V, D) of the output layer; may be float32 with x in half precision.
         target: labels (...).
         gamma: as in `focal_loss`, one number, steps, or one γ per label (...).
         bias: (V,).
@@ -331,7 +331,7 @@ def _check_layer(
         )
     if not x.is_floating_point() or weight.dtype not in (x.dtype, compute_dtype(x)):
         raise InputError(
-            "expected x and weight of one floating-point dtype, or a float32 weight beside half "
+            "expected x and weight of one floating-point dtype, or a float32 weight with x in half "
             f"precision, got {x.dtype} and {weight.dtype}"
         )
     if bias is not None and bias.shape != weight.shape[:1]:

@@ -73,7 +73,7 @@ def high_confidence_share(s: CalibrationStats) -> Any:
 
 
 @metric(
-    "accuracy of those",
+    "accuracy at ≥ 99 %",
     better="higher",
     needs=("sums",),
     interval=high_proportion_interval,

@@ -127,7 +127,7 @@ def minimiser_figure() -> Figure:
         "minimiser",
         "What a network trained with focal loss predicts",
         "The minimiser q* of the focal risk of two classes against the true probability p: focal "
-        "loss pulls towards ½, the more the larger γ. q* of p = .9 is .7744, .6471, .5974 for "
+        "loss pulls towards ½, more so for larger γ. q* of p = .9 is .7744, .6471, .5974 for "
         "γ = 1, 3, 5.",
         *ie.figure7(GAMMAS),
         range=[0, 1],

@@ -52,13 +52,12 @@ def test_quiet_weeks_end_with_0_and_an_alarm_with_3(folder):
     assert "Do not rely on the expected accuracy" in out
 
 
-def test_the_shown_interval_of_one_sample_covers_its_own(folder):
+def test_the_shown_interval_is_its_own_and_ends_at_100(folder):
     one = folder / "one.npz"
     np.savez(one, logits=[[0.0, 4.0, 0.0]], labels=[1])
     e = json.loads(run(folder / "reference.npz", one, "--json"))["batches"][0]["expected_accuracy"]
     assert e["high"] == 1
-    shown = f"{100 * e['value']:.1f} ± {100 * (e['value'] - e['low']):.1f}"
-    assert shown in run(folder / "reference.npz", one)
+    assert f" {100 * e['low']:.1f} – 100.0 " in run(folder / "reference.npz", one)
 
 
 def test_a_state_goes_on_and_known_batches_are_left_out(folder):

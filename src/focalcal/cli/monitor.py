@@ -200,8 +200,7 @@ def _table(running: Monitor) -> Table:
     for r in running.results[-SHOWN:]:
         e = r.expected_accuracy
         accuracy = "–" if r.accuracy is None else f"{100 * r.accuracy.value:.1f}"
-        half = max(e.high - e.value, e.value - e.low)  # one end may be clipped to 0 or 1
-        expected = f"{100 * e.value:.1f} ± {100 * half:.1f}"
+        expected = f"{100 * e.low:.1f} – {100 * e.high:.1f}"
         p_values = [r.p_values[test] for test in TESTS]
         tests = ["! " * (p <= running.threshold) + p_cell(p) for p in p_values]
         rows.append((r.name, f"{r.n:,}", accuracy, expected, *tests))

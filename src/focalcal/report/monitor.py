@@ -113,7 +113,9 @@ def metrics(monitor: Monitor) -> Figure:
     return Figure(
         id="fig-metrics",
         title="A metric over the labelled batches",
-        text="The dotted line is the reference. Calibration errors are larger in small batches.",
+        text="The dotted line is the reference. Calibration errors are larger in small batches. "
+        "A batch is kept as sums, which have no intervals: whether a change is more than chance is "
+        "for the p-values to say.",
         layout=_layout("value"),
         choices=tuple(choices),
         **draw.table(("batch", names), *cells),

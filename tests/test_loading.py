@@ -1041,3 +1041,17 @@ def test_calibrated_probabilities_are_read_and_not_the_logits_beside(tmp_path, n
     written = Predictions.load(tmp_path / "c.npz")
     assert written.probs.tolist() == np.eye(3).tolist()
     assert sorted(written.extra) == [f"uncalibrated_{name}" for name in names]
+
+
+def test_all_ways_to_write_a_missing_label_are_found_at_once(tmp_path):
+    texts = ["cat", None, "dog", "NA", "n/a", "dog"]
+    columns = {"probs_cat": [0.5] * 6, "probs_dog": [0.5] * 6, "label": texts}
+    pq.write_table(pa.table(columns), tmp_path / "p.parquet")
+    with pytest.raises(MissingLabel, match="label at row 1 is missing") as caught:
+        Predictions.load(tmp_path / "p.parquet")
+    assert np.flatnonzero(caught.value.missing).tolist() == [1, 3, 4]
+    columns |= {"label": ["NA", None, "dog"] * 2, "probs_NA": columns.pop("probs_cat")}
+    pq.write_table(pa.table(columns), tmp_path / "p.parquet")
+    with pytest.raises(MissingLabel) as caught:
+        Predictions.load(tmp_path / "p.parquet")
+    assert np.flatnonzero(caught.value.missing).tolist() == [1, 4]

@@ -77,10 +77,11 @@ def labels(column: Any, where: str) -> np.ndarray:
     if arrow.is_column(column) and not arrow.is_list(column.type):
         column = plain(column)
     if not arrow.is_column(column) and column.dtype == object and column.ndim == 1:
-        unknown = [x is None or (isinstance(x, float) and x != x) for x in column]
-        if any(unknown):
-            raise MissingLabel(where, np.array(unknown))
-        column = _lists(column)
+        unknown = np.array([x is None or (isinstance(x, float) and x != x) for x in column], bool)
+        if unknown.any() and not all(isinstance(x, str) for x in column[~unknown]):
+            raise MissingLabel(where, unknown)
+        # Beside strings they are strings too, as "NA" is: `classes.refuse_missing` finds them all.
+        column = _lists(np.where(unknown, "", column))
         if all(isinstance(value, str) for value in column):
             return column
         if all(isinstance(value, bool) for value in column):

@@ -1055,3 +1055,61 @@ def test_all_ways_to_write_a_missing_label_are_found_at_once(tmp_path):
     with pytest.raises(MissingLabel) as caught:
         Predictions.load(tmp_path / "p.parquet")
     assert np.flatnonzero(caught.value.missing).tolist() == [1, 4]
+
+
+def huggingface_parquet(path, columns: dict, names: list[str], **metadata: str) -> None:
+    """A file as `Dataset.to_parquet` writes it: a ClassLabel is integers, its names are a note."""
+    features = {
+        "label": {"names": names, "_type": "ClassLabel"},
+        "probs": {"dtype": "float64", "_type": "Value"},
+    }
+    note = {"huggingface": json.dumps({"info": {"features": features}}), **metadata}
+    pq.write_table(pa.table(columns).replace_schema_metadata(note), path)
+
+
+@pytest.mark.parametrize("order", [["pos", "neg"], ["neg", "pos"]])
+def test_a_class_label_in_parquet_names_the_classes(tmp_path, order):
+    probs = {"pos": [0.9, 0.2], "neg": [0.1, 0.8]}
+    columns = {f"prob_{name}": probs[name] for name in order} | {"label": [1, 0]}
+    huggingface_parquet(tmp_path / "p.parquet", columns, ["neg", "pos"])
+    (part,) = Source.open(tmp_path / "p.parquet").partitions[0].batches()
+    for p in (Predictions.load(tmp_path / "p.parquet"), part):
+        assert [p.class_names[i] for i in p.labels] == ["pos", "neg"]
+        of_pos = p.probabilities()[:, p.class_names.index("pos")]
+        assert of_pos.tolist() == pytest.approx([0.9, 0.2])
+    columns = {"probs": [[0.1, 0.9], [0.8, 0.2]], "label": [1, 0]}
+    huggingface_parquet(tmp_path / "p.parquet", columns, ["neg", "pos"])
+    turned = {"probs": [[0.9, 0.1], [0.2, 0.8]], "label": [0, 1]}
+    huggingface_parquet(tmp_path / "q.parquet", turned, ["pos", "neg"])
+    source = Source.open([tmp_path / "p.parquet", tmp_path / "q.parquet"])
+    read = [next(p.batches()) for p in source.partitions]
+    for p in (Predictions.load(tmp_path / "p.parquet"), *read):
+        assert (p.class_names, p.labels.tolist()) == (("neg", "pos"), [1, 0])
+        assert p.probabilities().tolist() == [[0.1, 0.9], [0.8, 0.2]]
+
+
+def test_class_names_of_the_file_come_before_those_of_a_class_label(tmp_path):
+    own = json.dumps({"class_names": ["ham", "spam"]})
+    columns = {"probs": [[0.1, 0.9], [0.8, 0.2]], "label": [1, 0]}
+    huggingface_parquet(tmp_path / "p.parquet", columns, ["neg", "pos"], focalcal=own)
+    p = Predictions.load(tmp_path / "p.parquet")
+    assert (p.class_names, p.labels.tolist()) == (("ham", "spam"), [1, 0])
+    huggingface_parquet(tmp_path / "p.parquet", columns, ["a", "b", "c"])
+    assert Predictions.load(tmp_path / "p.parquet").class_names is None
+    assert Source.open(tmp_path / "p.parquet").n_classes == 2
+
+
+@pytest.mark.parametrize("note", ['{"info": null}', '{"info": {"features": [1]}}', "{}"])
+def test_other_notes_of_datasets_are_no_names(tmp_path, note):
+    table = pa.table({"probs": [[0.1, 0.9], [0.8, 0.2]], "label": [1, 0]})
+    pq.write_table(table.replace_schema_metadata({"huggingface": note}), tmp_path / "p.parquet")
+    assert Predictions.load(tmp_path / "p.parquet").class_names is None
+
+
+@pytest.mark.parametrize("key", ["huggingface", "focalcal"])
+def test_damaged_metadata_of_parquet_is_refused(tmp_path, key):
+    table = pa.table({"probs": [[0.1, 0.9], [0.8, 0.2]], "label": [1, 0]})
+    pq.write_table(table.replace_schema_metadata({key: b"{\xff"}), tmp_path / "p.parquet")
+    for read in (Predictions.load, Source.open):
+        with pytest.raises(FileFormatError, match=f"{key} metadata is not JSON"):
+            read(tmp_path / "p.parquet")

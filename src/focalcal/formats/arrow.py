@@ -36,8 +36,7 @@ def columns_of(read: Any, path: Path, kind: str) -> tuple[Table, dict[str, Any]]
     """The columns and the metadata of the Arrow table that `read()` returns."""
     try:
         arrow = read()
-        stored = arrow.schema.metadata or {}
-        text = stored.get(METADATA.encode(), b"{}").decode()
+        metadata = stored_metadata(arrow.schema, path)
         names = arrow.column_names
     # Damaged names and metadata may not be UTF-8.
     except (pyarrow_module().ArrowException, OSError, UnicodeDecodeError) as error:
@@ -45,12 +44,31 @@ def columns_of(read: Any, path: Path, kind: str) -> tuple[Table, dict[str, Any]]
             f"{path} is not a readable {kind} file ({error}); it may be truncated, write it again"
         ) from error
     distinct(names, str(path))
-    metadata = parse_metadata(text, path)
     # Libraries other than pandas number unordered categories in order of occurrence.
     kinds = {field.name: field.type for field in arrow.schema if _is(field.type, "dictionary")}
-    ordered = [name for name, kind in kinds.items() if b"pandas" in stored or kind.ordered]
+    pandas = b"pandas" in (arrow.schema.metadata or {})
+    ordered = [name for name, kind in kinds.items() if pandas or kind.ordered]
     categories = {name: _categories(arrow[name]) for name in ordered}
-    return {name: arrow[name] for name in names}, metadata | {"categories": categories}
+    return {name: arrow[name] for name in names}, {"categories": categories} | metadata
+
+
+def stored_metadata(schema: Any, path: Path) -> dict[str, Any]:
+    """What a file stores about its columns: our metadata, else that of Hugging Face's datasets."""
+    stored = schema.metadata or {}
+    found = parse_metadata(stored.get(METADATA.encode(), b"{}"), path)
+    if found or b"huggingface" not in stored:
+        return found
+    record = parse_object(stored[b"huggingface"], f"{path}: the huggingface metadata")
+    return _class_labels(record.get("info"))
+
+
+def _class_labels(info: Any) -> dict[str, Any]:
+    """The names of the classes in the columns that the info of a dataset calls ClassLabel."""
+    features = info.get("features") if isinstance(info, dict) else None
+    kinds = features.items() if isinstance(features, dict) else ()
+    labels = {k: x for k, x in kinds if isinstance(x, dict) and x.get("_type") == "ClassLabel"}
+    names = {k: x["names"] for k, x in labels.items() if isinstance(x.get("names"), list)}
+    return {"categories": names, "are_codes": True} if names else {}
 
 
 def _open_ipc(path: Path) -> Any:
@@ -89,13 +107,7 @@ def read_dataset(path: Path) -> tuple[Table, dict[str, Any]]:
     pyarrow = pyarrow_module()
     parts = [pyarrow.table(columns_of(lambda f=f: _open_ipc(f), f, "arrow")[0]) for f in files]
     whole = pyarrow.concat_tables(parts)
-    classes = {
-        name: list(feature["names"])
-        for name, feature in (info.get("features") or {}).items()
-        if isinstance(feature, dict) and feature.get("_type") == "ClassLabel"
-    }
-    metadata = {"categories": classes, "are_codes": True}
-    return {name: whole[name] for name in whole.column_names}, metadata
+    return {name: whole[name] for name in whole.column_names}, _class_labels(info)
 
 
 def _object(path: Path) -> dict[str, Any]:

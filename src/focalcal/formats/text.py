@@ -31,7 +31,7 @@ METADATA = "focalcal"
 """The name under which a file stores JSON metadata about its columns."""
 
 
-def parse_object(text: str, where: str) -> dict[str, Any]:
+def parse_object(text: str | bytes, where: str) -> dict[str, Any]:
     """A JSON object; anything else is a FileFormatError."""
     try:
         found = json.loads(text)
@@ -42,7 +42,7 @@ def parse_object(text: str, where: str) -> dict[str, Any]:
     return found
 
 
-def parse_metadata(text: str, path: Path) -> dict[str, Any]:
+def parse_metadata(text: str | bytes, path: Path) -> dict[str, Any]:
     """The metadata of a file: task, class_names, provenance; null counts as absent."""
     found = parse_object(text, f"{path}: the focalcal metadata")
     return {name: value for name, value in found.items() if value is not None}

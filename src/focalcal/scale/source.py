@@ -19,9 +19,9 @@ from focalcal.formats.arrow import (
     is_list,
     is_text,
     pyarrow_module,
+    stored_metadata,
 )
 from focalcal.formats.roles import KeyOptions, Keys, Roles
-from focalcal.formats.text import METADATA, parse_metadata
 from focalcal.predictions import Predictions, concatenate
 
 BATCH_ELEMENTS = 2**22
@@ -172,9 +172,11 @@ class Source:
             raise NoRowsError(f"expected predictions in {where}, got files without rows")
         if names := _names_in_labels(partitions, Keys.of(keys)):
             return cls.open(where, extra=extra, **{**keys, "classes": names})
-        first = next(partitions[0].batches(rows=1))
-        partitions = [dataclasses.replace(p, n_classes=first.n_classes) for p in partitions]
-        return cls(tuple(partitions), first.n_classes, sum(p.rows for p in partitions))
+        begin = next(partitions[0].batches(rows=1))
+        if begin.class_names and not partitions[0].keys.classes:  # those of a ClassLabel
+            return cls.open(where, extra=extra, **{**keys, "classes": begin.class_names})
+        partitions = [dataclasses.replace(p, n_classes=begin.n_classes) for p in partitions]
+        return cls(tuple(partitions), begin.n_classes, sum(p.rows for p in partitions))
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -226,12 +228,6 @@ def open_parquet(path: str) -> Any:
     return file
 
 
-def stored_metadata(schema: Any, path: str) -> dict[str, Any]:
-    """The metadata that a file stores about its columns."""
-    text = (schema.metadata or {}).get(METADATA.encode(), b"{}").decode(errors="replace")
-    return parse_metadata(text, Path(path))
-
-
 def _names_in_labels(partitions: Sequence[Partition], keys: Keys) -> tuple[str, ...] | None:
     """Class names given only by text labels: collected from all labels, as when read in memory."""
     first = partitions[0]
@@ -240,7 +236,8 @@ def _names_in_labels(partitions: Sequence[Partition], keys: Keys) -> tuple[str, 
         schema = file.schema_arrow
     found = roles.find(list(schema.names), keys, path)
     found = dataclasses.replace(found, ids=None, are_logits=False)  # as the values below
-    own = keys.classes or found.class_names or stored_metadata(schema, path).get("class_names")
+    stored = stored_metadata(schema, Path(path))
+    own = keys.classes or found.class_names or stored.get("class_names")
     if len(own or ()) > 1 or len(found.labels) != 1:
         return None
     label, pyarrow = found.labels[0], pyarrow_module()
@@ -278,7 +275,7 @@ def _shared(columns: Roles, keys: Keys) -> Roles:
 
 def _columns(path: str, schema: Any, keys: Keys) -> tuple[Roles, dict[str, Any], Keys]:
     """The columns, the meaning of labels, and the keys with the class names, if known."""
-    metadata = stored_metadata(schema, path)
+    metadata = stored_metadata(schema, Path(path))
     roles.distinct(schema.names, path)
     found = roles.find(list(schema.names), keys, path, metadata.get("class_names"))
     if "multilabel" in (metadata.get("task"), keys.task):
@@ -292,5 +289,6 @@ def _columns(path: str, schema: Any, keys: Keys) -> tuple[Roles, dict[str, Any],
         if not (is_text(kind) or is_list(kind)):
             # Naming the folder: Python shows equal warnings once, and there may be many files.
             classes.warn_of_order(names, str(Path(path).parent))
-    meaning = {k: value for k, value in metadata.items() if k in ("class_names", "labels")}
+    kept = ("class_names", "labels", "categories", "are_codes")
+    meaning = {name: metadata[name] for name in kept if name in metadata}
     return dataclasses.replace(found, ids=None), meaning, dataclasses.replace(keys, classes=names)

@@ -45,6 +45,10 @@ def test_version():
         (["methods", "--jsno"], "--json"),
         (["evaluate", "nowhere.npz"], "no file at nowhere.npz"),
         (["evaluate", "nowhere.npz", "--seed", "-1"], "--seed"),
+        (
+            ["evaluate", "week1.csv", "week2.csv"],
+            "quote patterns, as in 'weeks/*.csv'; see focalcal",
+        ),
     ],
 )
 def test_bad_input_is_one_line_with_a_hint_and_code_two(arguments, message, capsys, monkeypatch):

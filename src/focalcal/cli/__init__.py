@@ -178,7 +178,10 @@ def main() -> None:
             error.show()
         else:
             path = error.ctx.command_path if error.ctx else "focalcal"
-            _print_error(f"{error.format_message().rstrip('.')}; see {path} --help")
+            text = error.format_message().rstrip(".")
+            if "extra argument" in text:  # the shell has replaced a pattern by file names
+                text += "; quote patterns, as in 'weeks/*.csv'"
+            _print_error(f"{text}; see {path} --help")
     except (FocalcalError, OSError, MemoryError) as error:
         _print_error(str(error) or "out of memory")
         code = 2 if isinstance(error, BAD_INPUT) else 1

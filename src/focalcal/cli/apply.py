@@ -24,7 +24,9 @@ def apply(
     by: Annotated[str | None, "Column that the calibrator was fitted by."] = None,
     floor: options.Floor = None,
     target_prior: Annotated[str | None, "Class shares to correct for: 0.9,0.1 or estimate."] = None,
-    train_prior: Annotated[str | None, "Class shares in training; default: in calibration."] = None,
+    train_prior: Annotated[
+        str | None, "Class shares in training; default: those in calibration."
+    ] = None,
 ) -> terminal.Result:
     """Write calibrated probabilities.
 

@@ -38,8 +38,8 @@ def compare(
     from focalcal import metrics
 
     given, missing = _read(inputs, first)
-    other, too = _read(inputs, second, classes=given.class_names)
-    if missing and too:  # the option is misspelt: do not read other columns instead
+    other, also = _read(inputs, second, classes=given.class_names)
+    if missing and also:  # the option is misspelt: do not read other columns instead
         raise missing
     a, b = _matched(given, other)
     with terminal.working("resampling"):

@@ -41,15 +41,17 @@ def monitor(
     state: Annotated[Path | None, "File to save the state in, for later runs."] = None,
     output: Annotated[Path | None, "Page to write (.html).", "--output", "-o"] = None,
     level: Annotated[float | None, "1 − probability of any false alarm; default: 0.95."] = None,
-    tolerance: Annotated[float | None, "Allowed gap of accuracy to confidence; default: 0."] = None,
+    tolerance: Annotated[
+        float | None, "Allowed gap of accuracy and confidence; default: 0."
+    ] = None,
     calibrator: options.ApplyFirst = None,
     floor: options.Floor = None,
 ) -> terminal.Result:
     """Test each new batch for miscalibration and drift.
 
-    The tests remain valid when you look after every batch: all false alarms together have a
-    probability of at most 1 − level. Batches without labels are tested for drift of the
-    confidences only. The exit code is 3 while an alarm is active.
+    The tests remain valid if you check after every batch: the probability of any false alarm is at
+    most 1 − level. Batches without labels are only tested for drift of the confidences. The exit
+    code is 3 while an alarm is active.
     """
     from focalcal.calibrators import load
     from focalcal.metrics.monitoring import Monitor
@@ -179,7 +181,7 @@ def _parts(running: Monitor, output: Path | None) -> Iterator[Any]:
         yield _table(running)
     yield (
         f"p-values of {len(running.tests)} tests, valid at any time; ! marks an alarm, p ≤ "
-        f"{running.threshold:.3g}: all false alarms together have a probability of at most "
+        f"{running.threshold:.3g}: the probability of any false alarm is at most "
         f"{100 * (1 - running.level):g} %."
     )
     cautious = [r for r in running.results if not r.trusted]

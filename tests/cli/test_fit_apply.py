@@ -155,7 +155,7 @@ def test_apply_corrects_for_other_class_shares(files, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--train-prior", "0.5,0.5"], "expected --target-prior beside"),
+        (["--train-prior", "0.5,0.5"], "expected --target-prior with"),
         (["--target-prior", "0.7,0.1,0.1,0.1", "--by", "x"], "without --by"),
         (["--target-prior", "half"], "as numbers such as 0.9,0.1, got 'half'"),
         (["--target-prior", "0.5,0.5"], "expected target_prior as 4 numbers"),

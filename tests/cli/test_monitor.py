@@ -275,3 +275,25 @@ def test_files_to_write_have_the_endings_by_which_they_are_read(folder, option, 
     assert isinstance(result.exception, InputError)
     assert str(result.exception).startswith(f"expected a name ending in {ending}")
     assert not path.exists()
+
+
+@pytest.mark.filterwarnings("ignore:labels are text")
+def test_a_batch_may_lack_a_class_that_the_reference_has(folder, rng):
+    """Batches are read with the class names of the reference, as a week without fraud."""
+    p = rng.random(600)
+    labels = np.where(rng.random(600) < p, "fraud", "genuine")
+    for name, rows in (("reference", labels != ""), ("week", labels == "genuine")):
+        table = {"y_prob": 1 - p[rows], "label": labels[rows].astype(object)}
+        write_table(folder / f"{name}.csv", table, {})
+    genuine, state = labels == "genuine", folder / "state.json"
+    run(folder / "reference.csv", "--state", state)
+    whole, resumed = (
+        json.loads(
+            runner.invoke(app, ["monitor", str(first), str(folder / "week.csv"), "--json"]).stdout
+        )
+        for first in (folder / "reference.csv", state)
+    )
+    assert whole == resumed
+    (batch,) = whole["batches"]
+    assert (batch["labelled"], batch["accuracy"]["n"]) == (genuine.sum(), genuine.sum())
+    assert batch["accuracy"]["value"] == pytest.approx(np.mean(1 - p[genuine] > 0.5))

@@ -75,10 +75,14 @@ class Inputs:
         return concatenate(parts)
 
     def calibrated(
-        self, where: Path, fitted: Any, floor: float | None, **options: Any
+        self, where: Path, fitted: Any, floor: float | None, classes: Any = None, **options: Any
     ) -> tuple[Predictions, Any]:
-        """Predictions of a single-label task, and their probabilities, after `fitted` if given."""
-        given = self.predictions(where, classes=getattr(fitted, "class_names_", None), **options)
+        """Predictions of a single-label task, and their probabilities, after `fitted` if given.
+
+        classes: class names, if `fitted` has none.
+        """
+        names = getattr(fitted, "class_names_", None) or classes
+        given = self.predictions(where, classes=names, **options)
         if given.task == "multilabel":
             raise InputError(
                 f"{where}: expected a single-label task, got multilabel; proceed label by label, "

@@ -61,9 +61,18 @@ def monitor(
             check_suffix(path, suffixes)
     fitted = None if calibrator is None else load(calibrator)
 
+    settings = {"level": level, "tolerance": tolerance}
+    settings = {name: value for name, value in settings.items() if value is not None}
+    if reference.suffix.lower() == ".json":
+        running = _resumed(reference, settings)
+    else:
+        given, probs = inputs.calibrated(reference, fitted, floor)
+        running = Monitor(given.labels, probs, **settings)
+        running.class_names = given.class_names
+
     def read(path: Path) -> Iterator[tuple[Predictions, Any]]:
         """Rows with labels, then those whose labels are not known yet."""
-        calibrated = partial(inputs.calibrated, path, fitted, floor)
+        calibrated = partial(inputs.calibrated, path, fitted, floor, classes=running.class_names)
         try:
             yield calibrated()
         except MissingLabel as error:
@@ -77,13 +86,6 @@ def monitor(
         except FileFormatError:  # no column of labels
             yield calibrated(labels_required=False)
 
-    settings = {"level": level, "tolerance": tolerance}
-    settings = {name: value for name, value in settings.items() if value is not None}
-    if reference.suffix.lower() == ".json":
-        running = _resumed(reference, settings)
-    else:
-        given, probs = inputs.calibrated(reference, fitted, floor)
-        running = Monitor(given.labels, probs, **settings)
     paths = [path for text in new or [] for path in _inputs.files_of(Path(text))]
     _update(running, paths, by, read)
     if state is not None:

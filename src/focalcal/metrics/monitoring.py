@@ -115,6 +115,9 @@ class Monitor:
     {'calibrated': 'week 2', 'reference': 'week 2'}
     """
 
+    class_names: tuple[str, ...] | None = None
+    """For reading batches, which may lack a class; `focalcal monitor` sets them."""
+
     def __init__(
         self, y_true: Any, y_prob: Any, *, level: float = 0.95, tolerance: float = 0.0
     ) -> None:
@@ -235,6 +238,7 @@ class Monitor:
             "level": self.level,
             "tolerance": self.tolerance,
             "n_classes": self.n_classes,
+            "class_names": self.class_names,
             "edges": self.edges.tolist(),
             "seen": [getattr(self.seen, part).tolist() for part in PARTS],
             "labelled": [getattr(self.labelled, part).tolist() for part in PARTS],
@@ -254,6 +258,8 @@ class Monitor:
             made = cls.__new__(cls)
             made.level, made.tolerance = float(state["level"]), float(state["tolerance"])
             made.n_classes, made.reference = int(state["n_classes"]), dict(state["reference"])
+            if state.get("class_names") is not None:
+                made.class_names = tuple(map(str, state["class_names"]))
             made.edges = np.array(state["edges"], dtype=np.float64)
             shape = (len(made.edges) - 1,)
             made.seen, made.labelled = (

@@ -17,6 +17,8 @@ from focalcal._blocks import map_blocks
 from focalcal._checks import check_whole
 from focalcal.errors import InputError
 
+ROUNDING = 1e-14
+"""Values closer than this, relatively, share a bin of equal mass: sums of votes differ so."""
 _BLOCK = 1 << 16  # numbers counted at a time by a thread
 
 
@@ -100,7 +102,8 @@ def equal_mass_edges(x: Any, m: int, weights: Any = None) -> np.ndarray:
     """Edges of at most m bins on [0, 1] that hold equal shares of `x`.
 
     Inner edge i is the i/m quantile: the smallest value with at least i/m of the weight at or
-    below it. Equal values share a bin, so ties (or N < m) give fewer bins, none of them empty.
+    below it. Values that are equal up to rounding share a bin, so ties (or N < m) give fewer bins,
+    none of them empty.
 
     x: (N,) values in [0, 1]; weights: (N,) or None. Returns at most m+1 increasing edges.
 
@@ -122,7 +125,7 @@ def equal_mass_edges(x: Any, m: int, weights: Any = None) -> np.ndarray:
 def _edges_of(ordered: np.ndarray, cumulative: np.ndarray, m: int) -> np.ndarray:
     """Edges at the quantiles of ordered values with these cumulative weights."""
     top = ordered[np.searchsorted(cumulative, cumulative[-1])]
-    inner = ordered[quantile_positions(cumulative, m)].astype(np.float64)
+    inner = ordered[last_equal(ordered, quantile_positions(cumulative, m))].astype(np.float64)
     # A quantile at 0 separates the zeros from the rest, so its edge is the smallest number above 0.
     inner = np.unique(np.maximum(inner, np.nextafter(0.0, 1.0)))
     return np.concatenate(([0.0], inner[inner < min(top, 1.0)], [1.0]))
@@ -134,6 +137,11 @@ def quantile_positions(cumulative: np.ndarray, m: int) -> np.ndarray:
     # Rounding in the running sum must not push a quantile past the sample that reaches it.
     targets = total * np.arange(1, m) / m * (1 - 1e-12)
     return np.minimum(np.searchsorted(cumulative, targets, side="left"), len(cumulative) - 1)
+
+
+def last_equal(ordered: np.ndarray, positions: np.ndarray) -> np.ndarray:
+    """The last position of the value at each position, up to rounding."""
+    return np.asarray(np.searchsorted(ordered, ordered[positions] * (1 + ROUNDING), "right")) - 1
 
 
 def even_bins(x: np.ndarray, hits: np.ndarray, m: int, weights: np.ndarray | None) -> Bins:

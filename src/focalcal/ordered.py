@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from focalcal import kernels
-from focalcal.bins import Bins, bin_index, quantile_positions
+from focalcal.bins import Bins, bin_index, last_equal, quantile_positions
 
 _UNIFORM = 8192
 _LOGIT = 8192
@@ -71,6 +71,7 @@ class Ordered:
         flat = self.weights.reshape(-1, self.weights.shape[-1])
         cumulative = np.cumsum(flat, axis=1)
         ends = np.stack([quantile_positions(row, m) for row in cumulative])
+        ends = last_equal(self.confidence, ends)
         last = np.full((len(flat), 1), flat.shape[1] - 1)
         ends = np.concatenate([ends, last], axis=1).reshape(*self.weights.shape[:-1], m)
 

@@ -173,3 +173,22 @@ def test_order_of_samples_does_not_matter(case, name):
     i = np.random.default_rng(4).permutation(len(y))
     metric = getattr(metrics, name)
     assert metric(y[i], p[i]) == pytest.approx(metric(y, p), abs=1e-12)
+
+
+@pytest.mark.parametrize("votes", [7, 25, 101])
+def test_confidences_that_differ_by_rounding_share_a_bin_of_equal_mass(rng, votes):
+    """As sums of the votes of a forest do, whose trees are added in another order each time."""
+    hits = rng.binomial(votes, rng.beta(2, 2, size=400))
+    exact, y = hits / votes, (rng.random(400) < hits / votes).astype(int)
+    rounded = exact * (1 + 2.0**-53 * rng.integers(-8, 9, size=400))
+    assert len(np.unique(rounded)) > 2 * len(np.unique(exact))
+    for metric in (metrics.adaptive_ece, metrics.ace):
+        assert metric(y, rounded) == pytest.approx(metric(y, exact), abs=1e-12)
+    for weights in (None, rng.random(400)):
+        given = [
+            metrics.evaluate(y, confidence=c, sample_weight=weights, resamples=20)["adaptive_ece"]
+            for c in (exact, rounded)
+        ]
+        assert given[1].value == pytest.approx(given[0].value, abs=1e-12)
+    apart = np.array([0.3, 0.3 + 1e-12, 0.3 + 2e-12])
+    assert len(metrics.equal_mass_reliability([1, 0, 1], confidence=apart, bins=3)) == 3

@@ -124,3 +124,14 @@ def test_bad_settings_and_empty_validation_are_refused() -> None:
         AdaFocalLoss(bins=0)
     with pytest.raises(InputError, match="at least one validation sample"):
         AdaFocalLoss().update(torch.zeros(0, 3), torch.zeros(0, dtype=torch.long))
+
+
+def test_gamma_stays_in_single_precision_beside_a_model_in_half_precision() -> None:
+    """In bfloat16 every step of less than .4 % rounds to none."""
+    logits, labels = validation()
+    loss, plain = AdaFocalLoss(), AdaFocalLoss()
+    torch.nn.ModuleList([loss]).bfloat16()
+    for each in (loss, plain):
+        each.update(logits, labels)
+    torch.testing.assert_close(loss.gammas, plain.gammas)
+    torch.testing.assert_close(loss.edges, plain.edges)

@@ -46,6 +46,8 @@ class AdaFocalLoss(Loss):
     shown = ("bins",)
     needs_validation = True
     integer_only = True
+    edges: Tensor
+    gammas: Tensor
 
     def __init__(self, bins: int = 15, start: float = 1.0, **settings: Any) -> None:
         super().__init__(**settings)
@@ -55,6 +57,12 @@ class AdaFocalLoss(Loss):
             raise InputError(f"expected start in [{low}, {high}], got {start}")
         self.register_buffer("edges", torch.arange(1, bins, dtype=torch.float32) / bins)
         self.register_buffer("gammas", torch.full((bins,), float(start)))
+
+    def _apply(self, *args: Any) -> AdaFocalLoss:
+        super()._apply(*args)
+        # A model in half precision takes its loss along, and small steps of γ would round to none.
+        self.edges, self.gammas = self.edges.float(), self.gammas.float()
+        return self
 
     def values(self, problem: Problem) -> Tensor:
         return problem.pointwise(self._value)

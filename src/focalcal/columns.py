@@ -24,7 +24,7 @@ from focalcal._checks import SUM_TOLERANCE, check_labels, check_logits, check_pr
 from focalcal.errors import InputError
 
 BLOCK = 1 << 17
-"""Numbers per block: small enough for the cache, large enough for Python's overhead."""
+"""Numbers per block: small enough for the cache, large enough to amortise Python's overhead."""
 RUN = 16
 """Blocks accumulated in one set of tables."""
 

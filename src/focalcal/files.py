@@ -20,7 +20,7 @@ DAY = 86_400
 
 @contextlib.contextmanager
 def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Yield a temporary path beside `path`, which replaces `path` on success and else is removed.
+    """Yield a temporary path beside `path`; it replaces `path` on success, else it is removed.
 
     The old file stays intact until the new one is complete and flushed to disk. A temporary
     left by a killed process is removed by the next write to the same name.

@@ -97,7 +97,7 @@ def scores_of_probs(
 
 
 def below_top(z: np.ndarray, least: float, top: np.ndarray) -> None:
-    """Overwrite logits (K, n) by z − max z of each sample, at least `least`; top: the argmax."""
+    """Overwrite logits (K, n) with z − max z of each sample, at least `least`; top: the argmax."""
     best = z.max(axis=0)
     last = np.min_scalar_type(len(z)).type(len(z))
     index = np.arange(len(z), dtype=last.dtype)[:, None]
@@ -120,7 +120,7 @@ def scores_of_logits(
     entropy: np.ndarray,
     square: np.ndarray,
 ) -> None:
-    """Top label and scores from z − max z, (K, n), and its exponential e, overwritten by p.
+    """Top label and scores from z − max z, (K, n), and its exponential e, overwritten with p.
 
     rest: Σ exp of all but the largest; the caller adds log1p(rest) to `nll` and `entropy`.
     """

@@ -49,7 +49,7 @@ def floored(logits: Array, floor: float) -> Array:
 
 
 def finite(logits: Array) -> Array:
-    """Logits with −∞ replaced by finite numbers whose softmax is 0 as well."""
+    """Logits with −∞ replaced with finite numbers whose softmax is 0 as well."""
     xp = namespace(logits)
     least = xp.max(logits, axis=1, keepdims=True) - IMPOSSIBLE
     return xp.where(logits == -xp.inf, least, logits)

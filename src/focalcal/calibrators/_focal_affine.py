@@ -108,7 +108,7 @@ def flat_index(s: Array, classes: Array) -> Array:
 
 
 def focal(s: Array, gamma: float) -> Psi:
-    """Overwrites contiguous scores s (K, n) by t + log(1+γr), those after Ψ^γ up to a factor."""
+    """Overwrites contiguous scores s (K, n) with t + log(1+γr), those after Ψ^γ up to a factor."""
     xp = namespace(s)
     top = flat_index(s, xp.argmax(s, axis=0))
     # The top class is expressed by r, the odds of the others, without cancellation.
@@ -139,7 +139,7 @@ def focal(s: Array, gamma: float) -> Psi:
 def exponentials(s: Array, gamma: float | None) -> tuple[Array, Psi | None]:
     """Numbers (K, n) proportional to Ψ^γ(softmax s), or to the softmax if γ is None.
 
-    s is overwritten by their logarithms, without `factor`.
+    s is overwritten with their logarithms, without `factor`.
     """
     xp = namespace(s)
     psi = None if gamma is None else focal(s, gamma)

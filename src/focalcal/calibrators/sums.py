@@ -95,7 +95,7 @@ def sums_above(
     sums = then(_above(logits, floor), labels, **settings)
     if not first:
         return sums
-    # Compiled loops replace −∞ by the lowest finite number.
+    # Compiled loops replace −∞ with the lowest finite number.
     own = moment_sums(logits, labels, None, 1.0, quick=quick_first and floor == 0)[[0, 4]]
     return np.concatenate([own, np.bincount(labels, minlength=logits.shape[1]), sums])
 

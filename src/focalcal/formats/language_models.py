@@ -25,7 +25,7 @@ Question = tuple[str, str, list[float], int]
 """Task, id, a log-likelihood per choice, index of the right one."""
 
 ABSENT = 1e4
-"""How far below the row's largest logit a choice lies that its question does not have."""
+"""How far below its row's largest logit a choice lies if the question does not have it."""
 
 
 def read_lm_eval(path: Path) -> tuple[Table, dict[str, Any]]:

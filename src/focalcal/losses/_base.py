@@ -150,7 +150,7 @@ class Problem:
         return self.labels == self.ignore_index
 
     def safe_labels(self) -> Tensor:
-        """Labels with the ignored ones replaced by 0, so that they can index."""
+        """Labels with the ignored ones replaced with 0, so that they can index."""
         return self.labels.masked_fill(self.ignored, 0)
 
     def distribution(self) -> Tensor:

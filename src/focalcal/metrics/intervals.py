@@ -31,7 +31,7 @@ Interval = Callable[[float, "Sample", float], Ends]
 
 _NONE = math.nan, math.nan
 _MOST_SKEWED = 0.3
-"""For resamples: that of 200 is known to ± 0.17, and Hall's interval explodes beyond 0.4."""
+"""Bound for resamples: skewness is known to ± 0.17 from 200; Hall's interval explodes at 0.4."""
 _STEPS = 24
 
 

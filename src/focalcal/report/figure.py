@@ -1,6 +1,6 @@
 """A figure as a Plotly description: plain dictionaries, with its text and table alternatives.
 
-Colours are names such as "@before"; the page's script replaces them by colours of the light or
+Colours are names such as "@before"; the page's script replaces them with colours of the light or
 dark theme.
 """
 

@@ -6,7 +6,10 @@ import json
 
 import numpy as np
 import pytest
+from scipy.optimize import minimize
+from scipy.special import log_softmax
 
+from calibrators.conftest import mean_nll
 from focalcal.calibrators import (
     METHODS,
     FocalStructuredScaling,
@@ -17,7 +20,7 @@ from focalcal.calibrators import (
     load,
     make,
 )
-from focalcal.calibrators._floor import fit_floor, floored
+from focalcal.calibrators._floor import fit_floor, fit_shifted, floored, temperature_loss
 from focalcal.calibrators._folds import fold_shares
 from focalcal.calibrators.prior import estimate_prior
 from focalcal.errors import FileFormatError, InputError
@@ -80,6 +83,52 @@ def test_sample_of_the_floor_is_not_the_fold_left_out(calibrated_data, monkeypat
     z, y = z[rest], y[rest]
     monkeypatch.setattr(_floor, "ENOUGH", z.size // parts)
     assert fit_floor(z, y, None) >= 0
+
+
+def favoured(n, k, offset, seed=0):
+    """Logits that rank well, of which one column is far too large, and labels."""
+    rng = np.random.default_rng(seed)
+    z = 3 * rng.normal(size=(n, k))
+    y = np.argmax(z + rng.gumbel(size=z.shape), axis=1)
+    return z + offset * (np.arange(k) == 1), y
+
+
+@pytest.mark.parametrize("k", [2, 4])
+@pytest.mark.parametrize("offset", [14, 60])
+def test_shift_and_temperature_have_the_lowest_loss(k, offset):
+    # A general optimiser, started from the truth, knows nothing of the scales used.
+    z, y = favoured(800, k, offset)
+    best, shift = fit_shifted(z, y, None)
+
+    def nll(theta):
+        return mean_nll(log_softmax(theta[0] * z + theta[1:], axis=1), y)
+
+    truth = np.append(1.0, -offset * (np.arange(k) == 1))
+    cost = (k - 1) * np.log(801) / 1600
+    assert best.loss - cost == pytest.approx(minimize(nll, truth).fun, abs=1e-4)
+    assert best.loss - cost == pytest.approx(nll(np.append(best.beta, shift)), rel=1e-9)
+
+
+def test_shift_is_zero_where_it_does_not_pay(calibrated_data):
+    z, y = calibrated_data(300, 4)
+    for logits in (3 * z, 0 * z, np.tile(z[:1], (300, 1))):
+        best, shift = fit_shifted(logits, y, None)
+        np.testing.assert_array_equal(shift, 0)
+        assert best.loss == pytest.approx(temperature_loss(logits, y, None))
+
+
+@pytest.mark.parametrize("method", ["platt", "vector", "isotonic", "venn-abers"])
+def test_floor_of_a_classifier_that_favours_a_class_keeps_its_ranking(method):
+    """By temperature alone every floor is as good, and a large one hid the other classes."""
+    z, y = favoured(3000, 3, 14)
+    log_p = log_softmax(z, axis=1)
+    zeros = np.where(log_p < np.log(1e-9), -np.inf, log_p)
+    own, other = slice(0, 1500), slice(1500, None)
+    found, full = (
+        mean_nll(make(method).fit(x[own], y[own]).predict_log_proba(x[other]), y[other])
+        for x in (zeros, z)
+    )
+    assert found < full + 0.25 * (np.log(3) - full)
 
 
 def test_without_zeros_nothing_changes_but_for_focal_structured(votes, calibrated_data):

@@ -310,6 +310,19 @@ def test_a_weaker_prior_must_gain_more_than_chance(rng):
     assert not_worse(np.zeros(10), np.ones(10))
 
 
+@pytest.mark.parametrize("offset", [14, 40, 200])
+def test_a_class_that_is_far_above_the_others_is_shifted_back(calibrated_data, offset):
+    """The solver did not converge, and the result was hardly better than the class frequencies."""
+    z, y = calibrated_data(800, 4)
+    plain = FocalStructuredScaling().fit(z[:400], y[:400])
+    z_far = z + offset * (np.arange(4) == 1)
+    fitted = FocalStructuredScaling().fit(z_far[:400], y[:400])
+    assert fitted.diagnostics_.converged
+    expected = mean_nll(plain.predict_log_proba(z[400:]), y[400:])
+    found = mean_nll(fitted.predict_log_proba(z_far[400:]), y[400:])
+    assert found < expected + 0.03
+
+
 def test_few_samples_of_a_confident_network_are_safe(shared_data):
     # A weak prior chosen by chance cost .16 of NLL here.
     file = np.load(shared_data / "logits" / "cifar10_test_probs_netcal.npz")

@@ -6,13 +6,16 @@ x = log(softmax(z) + ε), and is fitted together with the subsequent temperature
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from focalcal._arrays import Array, as_array, log_softmax, namespace, to_numpy
+from focalcal.calibrators._focal_affine import FocalAffine, groups, minimise, prior, scale_of
 from focalcal.calibrators._folds import fold_shares
 from focalcal.calibrators._newton import Optimum, fit_inverse_temperature
 
@@ -20,8 +23,10 @@ SHARES = (1e-9, 1e-7, 1e-5, 1e-4, 1e-3, 1e-2, 3e-2, 1e-1, 0.3, 1.0, 3.0)
 """K·ε: the floors that are tried, as shares of a uniform distribution."""
 PRIOR = (-2.0, 2.0)
 """Mean and standard deviation of the prior of log₁₀(K·ε); no floor counts as −7."""
-SHIFTS = 6
-"""Rounds of shift and temperature, and steps of a shift."""
+SHIFTED = 0.5
+"""Of the class frequencies' NLL: a temperature that leaves less needs no shift."""
+RIDGE = 0.01
+"""Precision of ln(1/T) and of what is added to the logits: classes may be missing."""
 ENOUGH = 2**17
 """With more logits than this, a part of the samples suffices to fit one number."""
 IMPOSSIBLE = 1e4
@@ -60,28 +65,42 @@ def temperature_loss(logits: np.ndarray, labels: np.ndarray, weights: np.ndarray
     return fit_inverse_temperature(logits, labels, weights).loss
 
 
-def fit_shifted(logits: np.ndarray, labels: np.ndarray, weights: np.ndarray | None) -> Optimum:
-    """The best temperature; if it is worse than the class frequencies, after a shift to match them.
+def fit_shifted(
+    logits: np.ndarray, labels: np.ndarray, weights: np.ndarray | None
+) -> tuple[Optimum, np.ndarray]:
+    """The best temperature, and what to add to the logits (K,) after it where that pays.
 
-    Naive Bayes can rank well and yet always favour a rare class: without a shift, T is infinite.
+    Naive Bayes can rank well and yet always favour a rare class: T alone is then infinite. Numbers
+    are added where T alone leaves half of the class frequencies' NLL or more, and each of the K − 1
+    gains over ½ ln N (BIC), which the loss includes. Elsewhere they are zeros.
     """
-    found = [fit_inverse_temperature(logits, labels, weights)]
+    plain = fit_inverse_temperature(logits, labels, weights)
     n, k = logits.shape
-    counts = np.bincount(labels, weights, minlength=k) + 0.5  # a class may be missing
-    frequencies = counts / counts.sum()
-    if found[0].loss < -frequencies @ np.log(frequencies):
-        return found[0]
     weights = np.ones(n) if weights is None else weights
-    shift, beta = np.zeros(k), found[0].beta or 1.0
-    for _ in range(SHIFTS):
-        for _ in range(SHIFTS):
-            p = np.exp(log_softmax(beta * (logits + shift)))
-            shift += np.log(counts / (weights @ p + 0.5)) / beta
-        found.append(fit_inverse_temperature(logits + shift, labels, weights))
-        beta = found[-1].beta
-        if found[-1].kind != "inner":
-            break
-    return min(found, key=lambda one: one.loss)
+    counts = np.bincount(labels, weights, minlength=k) + 0.5  # a class may be missing
+    frequencies, total = counts / counts.sum(), float(weights.sum())
+    x = logits - logits.mean(axis=1, keepdims=True)
+    mean = np.average(x, axis=0, weights=weights)
+    size, spread = (
+        math.sqrt(np.average((a**2).mean(axis=1), weights=weights)) for a in (x, x - mean)
+    )
+    clear = plain.loss < -SHIFTED * float(frequencies @ np.log(frequencies))
+    if plain.kind == "flat" or clear or spread <= 1e-9 * size:
+        return plain, np.zeros(k)
+    model, biases = FocalAffine((x - mean) / spread, None, labels, weights), groups(k)[1]
+    free, ridge = prior(k, RIDGE, None, None, RIDGE, None)
+    start = np.zeros(len(free))
+    start[biases] = np.log(frequencies)
+    root = np.sqrt(model.curvature(start) + ridge)[free]
+    options = {"maxiter": 100, "ftol": 1e-9, "gtol": 1e-6}
+    with threadpool_limits(1, "blas"):  # the blocks already run on all cores
+        found = minimise(model.nll, start, free, (start, ridge), root, **options)
+    loss = model.nll(found.x)[0] / total + (k - 1) * math.log1p(total) / (2 * total)
+    if loss >= plain.loss:
+        return plain, np.zeros(k)
+    beta = scale_of(found.x[0]) / spread
+    best = dataclasses.replace(plain, beta=beta, loss=loss, kind="inner")
+    return best, found.x[biases] - beta * mean
 
 
 def fit_floor(

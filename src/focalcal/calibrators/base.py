@@ -29,7 +29,7 @@ from focalcal._arrays import (
 from focalcal._blocks import map_rows
 from focalcal._checks import check_labels, check_logits, check_weights, checking
 from focalcal._labels import encode, looks_like_probabilities
-from focalcal.calibrators._floor import finite, fit_floor, floored, has_zeros, temperature_loss
+from focalcal.calibrators._floor import finite, fit_floor, fit_shifted, floored, has_zeros
 from focalcal.calibrators._newton import moment_sums
 from focalcal.errors import FitWarning, InputError
 
@@ -180,8 +180,8 @@ class Calibrator(ClassifierMixin, BaseEstimator):
         raise NotImplementedError
 
     def _floor_loss(self, data: FitData) -> float:
-        """The mean NLL that `floor_` minimises: most maps can sharpen what it flattens."""
-        return temperature_loss(data.logits, data.labels, data.weights)
+        """The mean NLL that `floor_` minimises: most maps can sharpen or shift what is flat."""
+        return fit_shifted(data.logits, data.labels, data.weights)[0].loss
 
     def _log_proba(self, logits: Array) -> Array:
         """Log-probabilities (N, K) of float logits (N, K), in array API operations only."""

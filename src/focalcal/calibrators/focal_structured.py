@@ -36,6 +36,9 @@ from focalcal.maps import focal_log_map
 
 MATRIX_ENTRIES_PER_SAMPLE = 8
 """If K²/N exceeds this, the data cannot distinguish matrix entries from zero: no matrix is used."""
+MOST_OF_MEANS = 0.8
+"""Where class means are more of the logits than this, the prior of b is around a best shift: from
+no shift the solver would not get there."""
 FAST = 2**14
 """Elements above which rows are processed in float32: noise in the data far exceeds rounding."""
 UNSEEN = 0.3
@@ -104,28 +107,26 @@ class FocalStructuredScaling(Calibrator):
     def _upgraded(cls, state: dict[str, Any]) -> dict[str, Any]:
         return {"unseen_": 0.0, **state}  # absent in files written by 0.1
 
-    def _floor_loss(self, data: FitData) -> float:
-        return fit_shifted(data.logits, data.labels, data.weights).loss
-
     def _fit(self, data: FitData) -> dict[str, Any]:
         logits, labels, weights = data.counted()  # shrinkage depends on the number of samples
         n, k = logits.shape
-        plain = fit_inverse_temperature(logits, labels, weights)
-        if plain.kind == "chance":
-            plain = fit_shifted(logits, labels, weights)
+        x, mean = features(logits)
+        plain, shift = fit_inverse_temperature(logits, labels, weights), np.zeros(k)
+        if plain.kind == "chance" or share_of_means(x, weights) > MOST_OF_MEANS:
+            plain, shift = fit_shifted(logits, labels, weights)
         beta = 1.0 if plain.kind == "separable" else plain.beta
         full = weights.sum() * MATRIX_ENTRIES_PER_SAMPLE >= k * k
         if self.matrix != "auto":
             full = bool(self.matrix)
         dtype = np.float32 if n * k > FAST else np.float64
-        x, mean = features(logits)
-        model = FocalAffine((beta * x).astype(dtype), beta * mean, labels, weights)
+        model = FocalAffine((beta * x + shift).astype(dtype), beta * mean, labels, weights)
         log_scale = -math.log(beta) if beta > 0 else 0.0
         shares = fold_shares(logits, labels, weights, FOLDS)
         found = ShrunkenFit(model, full, log_scale, shares).fit()
         theta, (_, biases, extras, _) = found.theta, groups(k)
-        self.gamma_, self.weight_ = gamma_of(theta[1])[0], beta * weight_of(theta, k)
-        self.bias_, self.mean_weight_ = theta[biases].copy(), beta * theta[extras]
+        self.gamma_, weight = gamma_of(theta[1])[0], weight_of(theta, k)
+        self.weight_, self.mean_weight_ = beta * weight, beta * theta[extras]
+        self.bias_ = apply_affine(shift, weight, theta[biases])
         curve = identity_curve()
         if weights.sum() >= FEW:
             hits = expected_hits(found.log_p, labels[found.rows])
@@ -174,6 +175,12 @@ def features(logits: Array) -> tuple[Array, Array]:
     """Centred logits (N, K) and the mean log-probability (N,) of each row."""
     x = centred(logits)
     return x, -logsumexp(x, axis=1)
+
+
+def share_of_means(x: np.ndarray, weights: np.ndarray) -> float:
+    """The share of the column means in the squares of centred logits (N, K)."""
+    means = np.average(x, axis=0, weights=weights)
+    return float(means @ means) / max(float(weights @ (x**2).sum(axis=1)) / weights.sum(), 1e-300)
 
 
 def identity_curve() -> Curve:

@@ -59,7 +59,8 @@ def fit_sums(calibrator: Calibrator, data: SampledData) -> Calibrator:
         raise InputError(f"expected task 'auto' for a fit at scale, got {calibrator.task!r}")
     calibrator.n_classes_ = data.n_classes
     if has_zeros(data.logits):
-        calibrator.floor_ = fit_floor(data.logits, data.labels, None)
+        sample = data.logits, data.labels, None
+        calibrator.floor_ = fit_floor(*sample, lambda *part: calibrator._floor_loss(FitData(*part)))
     floor = calibrator.floor_
     known: dict[str, Any] = {}
 

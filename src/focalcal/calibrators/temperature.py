@@ -12,6 +12,7 @@ import scipy.optimize
 from focalcal._arrays import Array, like, log_softmax, logsumexp, namespace
 from focalcal._checks import check_gamma
 from focalcal.bins import check_bins
+from focalcal.calibrators._floor import temperature_loss
 from focalcal.calibrators._newton import Optimum, fit_inverse_temperature
 from focalcal.calibrators.base import Calibrator, FitData, softmax_nll, solved
 from focalcal.calibrators.grid import Best, TopScores, grid_search, line_search
@@ -120,6 +121,9 @@ class TemperatureScaling(Calibrator):
         """The errors that a search compares."""
         return TopScores(data, self.objective, self.bins)
 
+    def _floor_loss(self, data: FitData) -> float:
+        return temperature_loss(data.logits, data.labels, data.weights)
+
     def _keep(self, found: Optimum | Best) -> None:
         for name in self.state:
             setattr(self, name, getattr(found, name.removesuffix("_")))
@@ -190,6 +194,9 @@ class EnsembleTemperatureScaling(Calibrator):
         check_temperature(self.temperature_)
         if not (np.all(self.weights_ > 0) and abs(np.sum(self.weights_) - 1) < 1e-6):
             raise InputError(f"expected positive weights_ with sum 1, got {self.weights_}")
+
+    def _floor_loss(self, data: FitData) -> float:
+        return temperature_loss(data.logits, data.labels, data.weights)
 
     def _fit(self, data: FitData) -> dict[str, Any]:
         plain = fit_inverse_temperature(data.logits, data.labels, data.weights)

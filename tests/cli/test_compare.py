@@ -42,6 +42,14 @@ def test_the_answer_is_in_the_first_line_and_fits(files):
     assert accuracy.rstrip("│ ").endswith("–")
 
 
+def test_no_word_is_broken_in_60_columns(files, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    out = compare(*files)
+    assert all(len(line) <= 60 for line in out.splitlines())
+    headings = [m.heading for m in metrics.METRICS.values() if m.show]
+    assert {word for text in headings for word in text.split()} <= set(out.split())
+
+
 def test_a_file_cannot_be_told_from_itself(files):
     assert compare(files[0], files[0]).startswith("The two cannot be told apart")
 

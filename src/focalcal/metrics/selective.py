@@ -113,7 +113,7 @@ def auroc_of_confidence(s: CalibrationStats) -> Any:
     return ratio(won, pairs)
 
 
-@metric("area under risk–coverage", needs=("top", "order"), bound=_path_bound, show="terminal")
+@metric("AURC (risk over coverage)", needs=("top", "order"), bound=_path_bound, show="terminal")
 def aurc(s: CalibrationStats) -> Any:
     """Area under the risk–coverage curve: mean over k of the error of the k most confident.
 

@@ -746,6 +746,12 @@ def test_texts_with_underscores_are_no_numbers(tmp_path):
         assert Predictions.from_frame(frame).class_names == ("2026_05", "2026_12")
 
 
+def test_a_text_file_without_names_of_columns(tmp_path):
+    np.savetxt(tmp_path / "p.csv", [[0.2, 0.8, 1], [0.7, 0.3, 0]], delimiter=",")
+    with pytest.raises(FileFormatError, match="first line must name the columns, as in prob_0"):
+        Predictions.load(tmp_path / "p.csv")
+
+
 def test_a_missing_label_of_several_columns(tmp_path):
     path = tmp_path / "p.csv"
     path.write_text("prob_a,prob_b,label_a,label_b\n0.5,0.2,1,0\n0.1,0.9,1,\n")

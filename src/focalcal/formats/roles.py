@@ -182,6 +182,9 @@ def _recognised(names: Sequence[str], where: str) -> tuple[str, _Found]:
 
 def _advice(names: Sequence[str]) -> str:
     """Which option to pass, with a prefix shared by several columns as the example."""
+    numbers = [name for name in names if re.fullmatch(r"[-+.\deE]*\d[-+.\deE]*", name)]
+    if len(numbers) == len(names) and any("." in name for name in names):  # written by np.savetxt
+        return "the first line must name the columns, as in prob_0,prob_1,label"
     prefixes = [name[: m.end()] for name in names if (m := re.match(r"[_.]*[^_.]*[_.]", name))]
     shared = next((p for p in prefixes if prefixes.count(p) > 1), None)
     if shared:

@@ -7,11 +7,12 @@
     python benchmarks/arena.py --cache FOLDER --methods auto focal-structured --seeds 1
 
 Log-loss, Brier score and equal-mass ECE (15 bins) on the test part; noise: the ECE of labels drawn
-from the row's own probabilities, which even exact probabilities have; win rate: the share of other
-rows that a row beats, by log-loss; worse: the share of pairs of classifier and table in which
-log-loss is above that of doing nothing, and by more than two standard errors; CPU seconds of a fit.
-A label that was given probability zero counts as 1e-12. Intervals are Student's t over data sets,
-whose pairs are not independent.
+from the row's own probabilities, which even exact probabilities have; RMS gap %: the root of the
+mean squared gap between confidence and accuracy in the same bins, without the bias of noise; win
+rate: the share of other rows that a row beats, by log-loss; worse: the share of pairs of classifier
+and table in which log-loss is above that of doing nothing, and by more than two standard errors;
+CPU seconds of a fit. A label that was given probability zero counts as 1e-12. Intervals are
+Student's t over data sets, whose pairs are not independent.
 """
 
 from __future__ import annotations
@@ -31,13 +32,23 @@ from arena_data import DESIGN, FINAL, SMALLER, Task, networks, tables
 
 from focalcal import metrics
 from focalcal._arrays import softmax
+from focalcal.bins import bin_index, equal_mass_edges
 from focalcal.calibrators import METHODS, make
 from focalcal.files import write_text
 from focalcal.provenance import provenance
 
-SCORES = ("log-loss", "Brier", "ECE %", "seconds", "noise %", "error of the gap to identity")
+SCORES = (
+    "log-loss",
+    "Brier",
+    "ECE %",
+    "seconds",
+    "noise %",
+    "error of the gap to identity",
+    "squared gap, debiased",
+)
 SMALLEST = 1e-12
 DRAWS = 3
+BINS = 15
 NOT_RUN = ("focal", "bbq", "ensemble-temperature")  # needs the training γ; slow; a temperature
 SIZES = ((0, 200), (200, 1000), (1000, 10**9))
 
@@ -181,6 +192,7 @@ def score(rows: dict[str, Fit], task: Task, cache: Path) -> dict[str, Any]:
             seconds,
             100 * float(np.mean(noise)),
             float(scipy.stats.sem(loss - nothing)),
+            squared_gap(y, p),
         ]
         write_text(file, json.dumps(done))
     own = {name: done[name] for name in rows if name in done}
@@ -193,15 +205,30 @@ def losses(p: np.ndarray, labels: np.ndarray) -> np.ndarray:
     return -np.log(p[np.arange(len(p)), labels] / p.sum(axis=1))
 
 
+def squared_gap(labels: np.ndarray, p: np.ndarray, bins: int = BINS) -> float:
+    """Σ_b (n_b/n)·gap_b² in equal-mass bins without bias: below zero by chance if gaps are small.
+
+    The mean product of two different samples' residuals, correct − confidence, estimates gap_b²; a
+    bin with one sample is left out.
+    """
+    confidence = p.max(axis=1)
+    residual = (p.argmax(axis=1) == labels) - confidence
+    own = bin_index(confidence, equal_mass_edges(confidence, bins))
+    n, total, squares = (np.bincount(own, w) for w in (residual**0, residual, residual**2))
+    several = n > 1
+    products = (total**2 - squares)[several] / (n[several] - 1)
+    return float(products.sum() / n[several].sum())
+
+
 def table(results: list[dict[str, Any]], names: list[str]) -> str:
     """Means over all pairs as Markdown, by log-loss; the interval is over data sets."""
     results = [r for r in results if "identity" in r["scores"]]
     lines = [
         f"{len({r['name'] for r in results})} data sets, {len(results)} pairs",
         "",
-        "| method | log-loss | Δ to identity | Brier | ECE % (noise) | win rate "
+        "| method | log-loss | Δ to identity | Brier | ECE % (noise) | RMS gap % | win rate "
         "| worse % (clearly) | CPU s |",
-        "|---|" + "---|" * 7,
+        "|---|" + "---|" * 8,
     ]
     means = {}
     for name in names:
@@ -213,6 +240,7 @@ def table(results: list[dict[str, Any]], names: list[str]) -> str:
         value, loss = means[name].mean(axis=0), means[name][:, 0]
         others = [means[m][:, 0] for m in means if m != name]
         wins = np.mean([(loss < o).mean() for o in others]) if others else 0.0
+        rms = 100 * np.copysign(np.sqrt(abs(value[6])), value[6])
         gap = loss - nothing
         worse = 100 * np.mean(gap > 1e-9)
         clearly = 100 * np.mean(gap > 2 * means[name][:, 5] + 1e-9)
@@ -220,8 +248,8 @@ def table(results: list[dict[str, Any]], names: list[str]) -> str:
         gaps = [np.mean([gap[i] for i, r in enumerate(results) if r["name"] == s]) for s in sets]
         lines.append(
             f"| {name} | {value[0]:.4f} | {interval(np.array(gaps))} | {value[1]:.4f} | "
-            f"{value[2]:.2f} ({value[4]:.2f}) | {wins:.3f} | {worse:.1f} ({clearly:.1f}) | "
-            f"{value[3]:.2f} |"
+            f"{value[2]:.2f} ({value[4]:.2f}) | {rms:.2f} | {wins:.3f} | "
+            f"{worse:.1f} ({clearly:.1f}) | {value[3]:.2f} |"
         )
     return "\n".join(lines)
 

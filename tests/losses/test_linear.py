@@ -192,6 +192,7 @@ def test_module_shows_its_settings_and_passes_them_on() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
+        ({"weight": nn.Linear(8, 50)}, "weight as a tensor, got Linear"),
         ({"weight": torch.zeros(50, 7)}, r"expected x \(\.\.\., 7\)"),
         ({"weight": torch.zeros(0)}, "whole weight"),
         ({"weight": torch.zeros(50, 8, dtype=torch.float16)}, "one floating-point dtype"),

@@ -255,7 +255,7 @@ def make_problem(
     integer_only: str | None = None,
 ) -> Problem:
     """Checked logits and targets; `integer_only` names a loss that refuses soft targets."""
-    check_tensors(logits, target)
+    check_tensors(logits=logits, target=target)
     if not logits.is_floating_point() or logits.ndim == 0:
         raise InputError(
             "expected floating-point logits (N, C) or (N, C, d1..dk), got "

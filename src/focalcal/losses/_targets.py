@@ -11,11 +11,11 @@ from focalcal.errors import InputError
 from focalcal.losses._pointwise import values_are_visible
 
 
-def check_tensors(logits: Any, target: Any) -> None:
-    for name, given in (("logits", logits), ("target", target)):
-        if not isinstance(given, Tensor):
+def check_tensors(**given: Any) -> None:
+    for name, value in given.items():
+        if not isinstance(value, Tensor):
             raise InputError(
-                f"expected {name} as a tensor, got {type(given).__name__}; convert arrays and "
+                f"expected {name} as a tensor, got {type(value).__name__}; convert arrays and "
                 "lists with torch.as_tensor, and take the logits out of a model's output"
             )
 

@@ -203,7 +203,7 @@ def sigmoid_focal_loss(
     check_reduction(reduction)
     gamma = check_gamma(gamma)
     _check_alpha(alpha)
-    check_tensors(logits, target)
+    check_tensors(logits=logits, target=target)
     if not logits.is_floating_point():
         raise InputError(f"expected floating-point logits, got {logits.dtype}")
     if target.shape != logits.shape:

@@ -26,6 +26,7 @@ from focalcal.losses._base import (
     make_problem,
 )
 from focalcal.losses._pointwise import Gamma
+from focalcal.losses._targets import check_tensors
 from focalcal.losses.focal import DEFAULT_GAMMA, check_gammas, check_one_gamma
 
 CHUNK_BYTES = 395_000_000
@@ -82,6 +83,7 @@ def linear_focal_loss(
     Second derivatives are not available: use `focal_loss` on the logits for those.
     """
     check_reduction(reduction)
+    check_tensors(x=x, weight=weight, target=target)
     if torch.is_autocast_enabled(x.device.type):
         x = x.to(torch.get_autocast_dtype(x.device.type))
     _check_layer(x, weight, bias, accumulate)

@@ -18,7 +18,7 @@ from focalcal._checks import check_whole
 from focalcal.errors import InputError
 
 ROUNDING = 1e-14
-"""Values closer than this, relatively, share a bin of equal mass: sums of votes differ so."""
+"""Values within this relative distance share an equal-mass bin, as rounded sums of votes do."""
 _BLOCK = 1 << 16  # numbers counted at a time by a thread
 
 

@@ -286,7 +286,7 @@ def best_alone(names: Sequence[str], held: HeldOut) -> str:
 
 
 def gains(held: HeldOut, shares: np.ndarray, temperature: float) -> bool:
-    """Whether the tempered average beats the first candidate: significantly, or by much."""
+    """Whether the tempered average beats the first candidate, significantly or by a wide margin."""
     log_p = np.maximum(log_softmax(held.average(shares) / temperature), -LARGEST)
     gain = log_p - np.maximum(held.log_p[0], -LARGEST)
     mean, error = gain_and_error(gain[np.arange(len(gain)), held.labels], held.sizes)

@@ -63,7 +63,7 @@ def stored_metadata(schema: Any, path: Path) -> dict[str, Any]:
 
 
 def _class_labels(info: Any) -> dict[str, Any]:
-    """The names of the classes in the columns that the info of a dataset calls ClassLabel."""
+    """The class names of the ClassLabel columns in the info of a dataset."""
     features = info.get("features") if isinstance(info, dict) else None
     kinds = features.items() if isinstance(features, dict) else ()
     labels = {k: x for k, x in kinds if isinstance(x, dict) and x.get("_type") == "ClassLabel"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import doctest
 import json
 
@@ -211,3 +212,15 @@ def test_a_missing_number_or_other_units_of_time_change_no_slice(rng, tmp_path, 
         values = by_slice.slice_names(frame[column].to_numpy())
         expected = [own[value].predict_proba(z[[i]])[0] for i, value in enumerate(values)]
         np.testing.assert_allclose(Predictions.load(out).probs[2:], expected[2:])
+
+
+def test_values_too_long_for_file_names_change_no_file(rng, tmp_path):
+    z, y, country = draw(rng, 3000, 0.4)
+    found = fit_by(z, y, country)
+    before = by_slice.save_slices(found, tmp_path / "cal.json", "country")
+    long = {**found.slices, "東" * 23: found.common}
+    with pytest.raises(InputError, match="country that fit into file names, got '東東"):
+        by_slice.save_slices(
+            dataclasses.replace(found, slices=long), tmp_path / "cal.json", "country"
+        )
+    assert sorted(tmp_path.iterdir()) == sorted(before)

@@ -26,6 +26,8 @@ from focalcal.metrics.sample import slice_names
 
 LEAST = 100
 """The fewest samples for a slice to have its own temperature."""
+LONGEST = 211
+"""Bytes of a file name; file systems allow 255, some of which a temporary name needs."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,11 +118,17 @@ def _losses(z: np.ndarray, y: np.ndarray, log_temperature: np.ndarray) -> np.nda
 
 def save_slices(found: SliceFit, path: Path, column: str) -> list[Path]:
     """Write the common calibrator and those of the slices; remove files of earlier slices."""
-    for old in _files(path, column).values():
-        old.unlink()
     written = {path: found.common}
     for value, calibrator in found.slices.items():
-        written[path.with_name(f"{_stem(path, column)}{quote(value, safe=' ')}.json")] = calibrator
+        name = f"{_stem(path, column)}{quote(value, safe=' ')}.json"
+        if len(name.encode()) > LONGEST:
+            raise InputError(
+                f"expected values of {column} that fit into file names, got {value!r}; slice by a "
+                "column of short codes"
+            )
+        written[path.with_name(name)] = calibrator
+    for old in _files(path, column).values():
+        old.unlink()
     for file, calibrator in written.items():
         calibrator.save(file)
     return list(written)

@@ -135,3 +135,4 @@ def test_gamma_stays_in_single_precision_beside_a_model_in_half_precision() -> N
         each.update(logits, labels)
     torch.testing.assert_close(loss.gammas, plain.gammas)
     torch.testing.assert_close(loss.edges, plain.edges)
+    assert loss.to_empty(device="meta").gammas.device.type == "meta"

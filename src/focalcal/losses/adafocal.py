@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -58,8 +59,8 @@ class AdaFocalLoss(Loss):
         self.register_buffer("edges", torch.arange(1, bins, dtype=torch.float32) / bins)
         self.register_buffer("gammas", torch.full((bins,), float(start)))
 
-    def _apply(self, *args: Any) -> AdaFocalLoss:
-        super()._apply(*args)
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> AdaFocalLoss:
+        super()._apply(fn, recurse)
         # A model in half precision takes its loss along, and small steps of γ would round to none.
         self.edges, self.gammas = self.edges.float(), self.gammas.float()
         return self

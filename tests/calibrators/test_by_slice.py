@@ -15,7 +15,7 @@ from focalcal._arrays import softmax
 from focalcal.calibrators import TemperatureScaling, by_slice, load
 from focalcal.calibrators.by_slice import fit_by
 from focalcal.cli import app
-from focalcal.errors import InputError, InputWarning
+from focalcal.errors import FitWarning, InputError, InputWarning
 from focalcal.metrics import nll
 from focalcal.predictions import Predictions
 
@@ -70,6 +70,20 @@ def run(*arguments):
     result = CliRunner().invoke(app, list(map(str, arguments)))
     assert result.exit_code == 0, (result.output, result.exception)
     return result.stdout
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_logits_worse_than_chance_have_no_slices_and_warn(rng, tmp_path):
+    z, _, country = draw(rng, 1000, 1.0)
+    Predictions(logits=z, labels=z.argmin(axis=1), extra={"country": country}).save(
+        tmp_path / "val.npz"
+    )
+    with pytest.warns(FitWarning, match="worse than chance"):
+        found = fit_by(z, z.argmin(axis=1), country)
+    assert (found.common.temperature_, found.slices) == (np.inf, {})
+    assert (found.gain, found.error) == (0, 0)
+    out = run("fit", tmp_path / "val.npz", "--by", "country", "-o", tmp_path / "cal.json")
+    assert "warning: the logits are worse than chance" in " ".join(out.split())
 
 
 def test_the_command_line_fits_and_applies_by_slice(rng, tmp_path):

@@ -42,6 +42,13 @@ def test_the_answer_is_in_the_first_line_and_fits(files):
     assert accuracy.rstrip("│ ").endswith("–")
 
 
+def test_files_of_one_name_are_told_apart_by_their_folders(files, tmp_path):
+    for path in files:
+        (tmp_path / path.stem).mkdir()
+    first, second = (path.rename(tmp_path / path.stem / "test.npz") for path in files)
+    assert "sure/test and fair/test: 600" in compare(first, second)
+
+
 def test_no_word_is_broken_in_60_columns(files, monkeypatch):
     monkeypatch.setenv("COLUMNS", "60")
     out = compare(*files)

@@ -97,9 +97,14 @@ def fit_by(logits: Any, y: Any, values: Any, *, folds: int = 5, seed: int = 0) -
 def _log_temperatures(
     z: np.ndarray, y: np.ndarray, index: np.ndarray, enough: np.ndarray
 ) -> tuple[float, np.ndarray]:
-    """ln T of all samples, and of each slice shrunk to it; small slices get the common one."""
+    """ln T of all samples, and of each slice shrunk to it; small slices get the common one.
+
+    All get it where it is infinite: logits worse than chance leave nothing to shrink to.
+    """
     one = math.log(fit_inverse_temperature(z, y, None).temperature)
     logs, noise = np.full(len(enough), one), np.full(len(enough), np.inf)
+    if math.isinf(one):
+        return one, logs
     for i in np.flatnonzero(enough):
         data = (z[index == i], y[index == i], None)
         beta = fit_inverse_temperature(*data).beta

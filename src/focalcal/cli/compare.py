@@ -46,7 +46,10 @@ def compare(
         found = metrics.compare(None, a, b, bins=bins, resamples=resamples, level=level, seed=seed)
     verdict = _verdict(found)
     header = ("metric", "first", "second", "second − first", "p", "better")
-    title = f"{first.stem} and {second.stem}: {terminal.count(found.n, 'sample')}"
+    names = [path.stem for path in (first, second)]
+    if names[0] == names[1]:
+        names = [f"{path.absolute().parent.name}/{path.stem}" for path in (first, second)]
+    title = f"{names[0]} and {names[1]}: {terminal.count(found.n, 'sample')}"
     parts = [
         terminal.Text(verdict, "bold"),
         terminal.table(header, _rows(found), title),

@@ -98,12 +98,14 @@ def _fit_by(
     record |= {"slices": temperatures, "gain": found.gain, "standard_error": found.error}
     gain = f"held-out NLL changes by {decimal(-found.gain, '+z.5f')} ± {found.error:.5f}"
     helps, one = f"A temperature for each {by} helps", f"One calibrator for all values of {by}"
-    parts = [
+    parts: list[Any] = [
         f"{helps}: {gain}." if temperatures else f"{one}: with several, {gain}, within the noise.",
         *(f"  {by}={name}: T = {t:.4g}" for name, t in temperatures.items()),
         f"  {'all others' if temperatures else 'all'}: T = {found.common.temperature_:.4g}",
         f"  saved to {output}",
+        *_warnings(found.common),
     ]
+    record |= {"warnings": list(found.common.diagnostics_.warnings)}
     return terminal.Result(record, parts)
 
 
@@ -138,4 +140,9 @@ def describe(calibrator: Calibrator) -> list[Any]:
         shown = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
         kinds = ("label",) if calibrator.task == "multilabel" else ("class", "classes")
         lines.append(f"  {terminal.count(len(names), *kinds)}: {shown}")
-    return lines + [terminal.Text(f"  warning: {text}", "yellow") for text in d.warnings]
+    return lines + _warnings(calibrator)
+
+
+def _warnings(calibrator: Calibrator) -> list[Any]:
+    found = calibrator.diagnostics_.warnings
+    return [terminal.Text(f"  warning: {text}", "yellow") for text in found]

@@ -17,6 +17,7 @@ from focalcal.calibrators import (
     TemperatureScaling,
     VennAbers,
     _floor,
+    _folds,
     load,
     make,
 )
@@ -83,6 +84,25 @@ def test_sample_of_the_floor_is_not_the_fold_left_out(calibrated_data, monkeypat
     z, y = z[rest], y[rest]
     monkeypatch.setattr(_floor, "ENOUGH", z.size // parts)
     assert fit_floor(z, y, None) >= 0
+
+
+def test_sample_of_the_floor_looks_like_the_data(calibrated_data, monkeypatch):
+    """Equal samples counted in full in every part that had one of them: labels were too good."""
+    z, y = calibrated_data(40_000, 2)
+    monkeypatch.setattr(_floor, "ENOUGH", z.size // 15)
+    monkeypatch.setattr(_folds, "RESOLUTION", 2.0**-9)  # so that few samples have many equals
+    found = []
+
+    def loss(logits, labels, weights):
+        own = -log_softmax(logits, axis=1)[np.arange(len(labels)), labels]
+        found.append((np.average(own, weights=weights), weights.sum()))
+        return found[-1][0]
+
+    fit_floor(z, y, None, loss)
+    whole = -log_softmax(z, axis=1)[np.arange(len(y)), y]
+    first, size = found[0]
+    assert size == pytest.approx(len(y) / 15, rel=0.2)
+    assert first == pytest.approx(whole.mean(), abs=4 * whole.std() / np.sqrt(size))
 
 
 def favoured(n, k, offset, seed=0):

@@ -119,9 +119,10 @@ def fit_floor(
     w = np.ones(len(y)) if weights is None else to_numpy(weights).astype(np.float64)
     if z.size > 2 * ENOUGH:
         # Salted: an outer cross-validation may have left out one of the usual folds.
-        parts = fold_shares(z, y, w, z.size // ENOUGH, salt=1) > 0
-        few = parts[np.argmax(parts.any(axis=1))]
-        z, y, w = z[few], y[few], w[few]
+        shares = fold_shares(z, y, w, z.size // ENOUGH, salt=1)
+        share = shares[np.argmax((shares > 0).any(axis=1))]
+        few = share > 0
+        z, y, w = z[few], y[few], (w * share)[few]
     n, k = float(w.sum()), z.shape[1]
     losses = {}
     if not np.isneginf(z).any():

@@ -114,6 +114,25 @@ def test_the_loss_of_a_run_has_the_gamma_that_it_ended_with(tmp_path, select):
             call(*source, "--loss", loss)
 
 
+def test_the_loss_of_a_run_has_its_settings(tmp_path):
+    from focalcal.losses import DualFocalLoss
+    from focalcal_papers.training import TrainConfig, open_run, train
+
+    data = {"n_train": 64, "n_test": 32}
+    settings = {"dataset": "blobs", "model": "logistic", "epochs": 1, "data_settings": data}
+    config = TrainConfig(loss="dual-focal", loss_settings={"gamma": 1.0}, **settings)
+    train(config, None, tmp_path / "run", device="cpu")
+    record = json.loads(call(tmp_path / "run", "--loss", "dual-focal", "--trace", "--json"))
+    session = open_run(tmp_path / "run", device="cpu")
+    (batch,) = session.source.evaluation("test")
+    loss = DualFocalLoss(gamma=1.0, reduction="none")
+    operator = HessianOperator(session.model, loss, [(batch.inputs, batch.targets)])
+    exact = float((operator @ torch.eye(operator.shape[0])).trace())
+    assert record["trace"]["value"] == pytest.approx(exact, rel=0.2)
+    other = HessianOperator(session.model, "dual-focal", [(batch.inputs, batch.targets)])
+    assert float((other @ torch.eye(other.shape[0])).trace()) != pytest.approx(exact, rel=0.3)
+
+
 def test_the_loss_of_a_run_with_a_curvature_penalty_is_refused(tmp_path):
     from focalcal_papers.training import TrainConfig, train
 

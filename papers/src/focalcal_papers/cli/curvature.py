@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from focalcal.curvature import CurvatureSummary
 
-FIGURES = (".pdf", ".png", ".svg")
-
 
 def register(app: typer.Typer) -> None:
     app.command(epilog="Example: focalcal curvature RUN --trace --top 5")(curvature)
@@ -61,7 +59,9 @@ def curvature(
     Without --trace, --top or --density: the trace and the largest eigenvalue.
     """
     if figure is not None:
-        check_suffix(figure, FIGURES)
+        from focalcal_papers.figures.drawing import FORMATS
+
+        check_suffix(figure, FORMATS)
     if run is not None and (model or weights or dataset):
         raise InputError("expected a run folder or --model, got both; give one")
     if batch < 1 or samples < 0:
@@ -108,13 +108,14 @@ def _measured(network: nn.Module, loss: Any, batches: list, **options: Any) -> C
 def _from_run(
     run: Path, loss: str, split: str, data: Path | None, samples: int, device: str
 ) -> tuple[nn.Module, list, Any]:
-    """The run's network, samples and loss, with its final γ if it is the named loss."""
+    """The run's network, samples and loss, with its settings and final γ if it is the named one."""
     from focalcal_papers.training import open_run
 
     session = open_run(run, data, device)
     found = [(b.inputs, b.targets) for b in session.source.evaluation(split, samples)]
-    own = session.loss
-    if loss != session.config.loss or not own.state_dict() or "none" not in own.reductions:
+    own, config = session.loss, session.config
+    changed = own.state_dict() or config.loss_settings
+    if loss != config.loss or not changed or "none" not in own.reductions:
         return session.model, found, loss
     own.reduction = "none"
     return session.model, found, own

@@ -115,8 +115,8 @@ def take_along_axis(x: Array, indices: Array, axis: int = -1) -> Array:
 
 
 def add_up(x: Array, axis: int = -1) -> Array:
-    """Σ x along `axis`, which stays, in float64: NumPy adds columns to each other one by one."""
-    if isinstance(x, np.ndarray):
+    """Σ x along `axis`, which stays; in float64 where NumPy adds columns to each other in turn."""
+    if isinstance(x, np.ndarray) and not x.flags.c_contiguous:
         return x.sum(axis=axis, keepdims=True, dtype=np.float64).astype(x.dtype)
     return namespace(x).sum(x, axis=axis, keepdims=True)
 

@@ -72,6 +72,18 @@ def run(*arguments):
     return result.stdout
 
 
+def test_calibrators_of_slices_that_a_later_fit_leaves_behind_are_reported(rng, tmp_path):
+    z, y, country = draw(rng, 3000, 0.4)
+    Predictions(logits=z, labels=y, extra={"country": country}).save(tmp_path / "val.npz")
+    fit = ("fit", tmp_path / "val.npz", "-o", tmp_path / "cal.json")
+    result = CliRunner().invoke(app, [*map(str, fit)])
+    assert "earlier fit" not in result.output
+    run(*fit, "--by", "country")
+    result = CliRunner().invoke(app, [*map(str, fit)])
+    assert result.exit_code == 0
+    assert "such as cal.country=DE.json" in " ".join(result.output.split())
+
+
 @pytest.mark.filterwarnings("error::RuntimeWarning")
 def test_logits_worse_than_chance_have_no_slices_and_warn(rng, tmp_path):
     z, _, country = draw(rng, 1000, 1.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import glob
 import json
 import warnings
 from pathlib import Path
@@ -68,6 +69,13 @@ def _saved(
 
     calibrator.class_names_ = names
     calibrator.save(output)
+    if older := sorted(output.parent.glob(f"{glob.escape(output.stem)}.*=*.json")):
+        warnings.warn(
+            f"calibrators of slices from an earlier fit with --by are beside {output}, such as "
+            f"{older[0].name}; `focalcal apply --by` would still use them: remove them",
+            InputWarning,
+            stacklevel=2,
+        )
     document = to_dict(calibrator)
     kept = ("method", "params", "class_names", "diagnostics")
     record = {"file": str(output), **{k: document[k] for k in kept if k in document}}

@@ -308,12 +308,11 @@ def _curvature_falls(runs: Sequence[Run], store: Store) -> Claim:
 def _other_networks(runs: Sequence[Run]) -> str:
     """The traces of networks trained for at least 100 epochs, but fewer than the paper's."""
     own = [r for r in runs if accepts_cifar10(r.settings, shortened=True) and r.gamma is not None]
-    shorter = [r for r in own if r.curvature and 100 <= r.settings["epochs"] < EPOCHS["cifar10"]]
+    own = [r for r in own if r.curvature and 100 <= r.settings["epochs"] < EPOCHS["cifar10"]]
     text = ""
-    for name, found in grouped(shorter, lambda r: r.network).items():
+    for (name, n), found in grouped(own, lambda r: (r.network, r.settings["epochs"])).items():
         each = [f"γ = {r.gamma:g}: {_trace(r):.0f}" for r in sorted(found, key=lambda r: r.gamma)]
-        epochs = " or ".join(sorted({str(r.settings["epochs"]) for r in found}))
-        text += f" {name}, {epochs} epochs: {', '.join(each)}."
+        text += f" {name}, {n} epochs: {', '.join(each)}."
     return text
 
 

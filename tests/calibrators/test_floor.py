@@ -131,7 +131,7 @@ def test_shift_and_temperature_have_the_lowest_loss(k, offset):
 
 def test_shift_is_zero_where_it_does_not_pay(calibrated_data):
     z, y = calibrated_data(300, 4)
-    for logits in (3 * z, 0 * z, np.tile(z[:1], (300, 1))):
+    for logits in (3 * z, (1e34 * z).astype(np.float32), 0 * z, np.tile(z[:1], (300, 1))):
         best, shift = fit_shifted(logits, y, None)
         np.testing.assert_array_equal(shift, 0)
         assert best.loss == pytest.approx(temperature_loss(logits, y, None))

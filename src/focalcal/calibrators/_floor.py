@@ -79,7 +79,8 @@ def fit_shifted(
     weights = np.ones(n) if weights is None else weights
     counts = np.bincount(labels, weights, minlength=k) + 0.5  # a class may be missing
     frequencies, total = counts / counts.sum(), float(weights.sum())
-    x = logits - logits.mean(axis=1, keepdims=True)
+    x = logits.astype(np.float64)  # squares of float32 may overflow
+    x -= x.mean(axis=1, keepdims=True)
     mean = np.average(x, axis=0, weights=weights)
     size, spread = (
         math.sqrt(np.average((a**2).mean(axis=1), weights=weights)) for a in (x, x - mean)

@@ -55,12 +55,14 @@ class FocalStructuredScaling(Calibrator):
 
     z is log(softmax(given logits) + ε) with the floor ε = `floor_`, which may be 0; z̄ is the mean
     of a row of z and m its mean log-probability. W is a scale times identity plus a diagonal and an
-    off-diagonal part; these, b and e have Gaussian priors whose widths are chosen by cross-
-    validated log-loss inside the calibration data, so that what the data cannot determine shrinks
-    to temperature scaling. γ lies in (−0.95, 10); `diagnostics_` report a γ at a bound. t corrects
-    the confidence in the predicted class by a spline of its log-odds, shrunk by empirical Bayes and
-    fitted to out-of-fold predictions. u = 0.3/(K(N + 1)), added to every probability before they
-    are normalised, limits confidence to what N samples can support. There is nothing to tune.
+    off-diagonal part; these, b and e have Gaussian priors whose widths are chosen by
+    cross-validated log-loss inside the calibration data, so that what the data cannot determine
+    shrinks to temperature scaling, or to a temperature and a shift where a class is far above all
+    others, as with some naive Bayes classifiers. γ lies in (−0.95, 10); `diagnostics_` report a γ
+    at a bound. t corrects the confidence in the predicted class by a spline of its log-odds, shrunk
+    by empirical Bayes and fitted to out-of-fold predictions. u = 0.3/(K(N + 1)), added to every
+    probability before they are normalised, limits confidence to what N samples can support. There
+    is nothing to tune.
 
     matrix: whether W has an off-diagonal part, "auto" if K² ≤ 8 N; task: "auto" or "multilabel", as
     in `Calibrator`.

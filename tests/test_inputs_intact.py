@@ -64,6 +64,8 @@ ARGUMENTS: dict[str, Any] = {
     "second": PROBS[::-1].copy(),
     "inner": np.linspace(0.1, 0.9, 9),
     "cumulative": np.arange(1.0, N + 1),
+    "ordered": np.linspace(0.0, 1.0, N),
+    "positions": np.array([0, N - 1]),
     "top": PROBS,
     "bottom": 1 + PROBS,
     "norms": 1 + TOP,
@@ -103,6 +105,7 @@ ELSEWHERE = {
 PACKAGES = ("maps", "metrics", "bins", "figures", "losses", "curvature")
 TORCH_ONLY = ("losses", "curvature")
 NUMPY_ONLY = (
+    "last_equal",
     "quantile_positions",
     "ratio_or_zero",
     "bin_table",

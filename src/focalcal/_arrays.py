@@ -115,9 +115,12 @@ def take_along_axis(x: Array, indices: Array, axis: int = -1) -> Array:
 
 
 def add_up(x: Array, axis: int = -1) -> Array:
-    """Σ x along `axis`, which stays; in float64 where NumPy adds columns to each other in turn."""
-    if isinstance(x, np.ndarray) and not x.flags.c_contiguous:
-        return x.sum(axis=axis, keepdims=True, dtype=np.float64).astype(x.dtype)
+    """Σ x along `axis`, which stays; the same in any memory order.
+
+    NumPy adds the columns of other orders to each other in turn, and float32 then loses digits.
+    """
+    if isinstance(x, np.ndarray):
+        x = np.ascontiguousarray(x)
     return namespace(x).sum(x, axis=axis, keepdims=True)
 
 

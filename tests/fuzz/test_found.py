@@ -129,7 +129,7 @@ def test_parquet_metadata_that_is_no_text(problem, tmp_path):
     pq = pytest.importorskip("pyarrow.parquet")
     table = pa.table({"logits": [[0.0, 1.0]], "labels": [1]})
     pq.write_table(table.replace_schema_metadata({"focalcal": b"{\xbb}"}), tmp_path / "p.parquet")
-    with pytest.raises(FileFormatError, match="not a readable parquet file"):
+    with pytest.raises(FileFormatError, match="the focalcal metadata is not JSON"):
         Predictions.load(tmp_path / "p.parquet")
 
 

@@ -31,7 +31,7 @@ def begun():
 class Slow:
     "Patches the modules that do the work as soon as they are imported."
     places = {
-        "focalcal.scale.source": ("Partition", "predictions"),
+        "focalcal.scale.source": ("Partition", "loaded"),
         "focalcal.calibrators.temperature": ("TemperatureScaling", "_fit"),
     }
     def find_spec(self, name, path, target=None):

@@ -225,11 +225,10 @@ class Calibrator(ClassifierMixin, BaseEstimator):
             used = sample_weight > NEGLIGIBLE * sample_weight.max()
             if not bool(used.all()):
                 logits, labels, sample_weight = logits[used], labels[used], sample_weight[used]
-        self.n_classes_ = k
+        self.n_classes_, sample = k, (logits, labels, sample_weight)
         if self.floors == "always" or (self.floors == "zeros" and has_zeros(logits)):
-            sample = logits, labels, sample_weight
             self.floor_ = fit_floor(*sample, lambda *part: self._floor_loss(FitData(*part)))
-        data = given = FitData(logits, labels, sample_weight)
+        data = given = FitData(*sample)
         if self.floor_ > 0:  # in float64: folds must not depend on how float32 is rounded
             wide = namespace(logits).astype(logits, namespace(logits).float64)
             data = dataclasses.replace(given, logits=self._floored(wide))

@@ -10,6 +10,7 @@ from hypothesis.extra import numpy as hnp
 
 from focalcal import bins
 from focalcal.bins import (
+    ROUNDING,
     Bins,
     bin_index,
     bin_samples,
@@ -84,8 +85,8 @@ def test_equal_mass_bins_hold_equal_mass_up_to_ties(x, m):
     assert (b.counts > 0).all()
     for lo, hi, count in zip(edges[:-1], edges[1:], b.counts):
         inside = np.sort(x[(x > lo) & (x <= hi) | ((x == 0) & (lo == 0))])
-        # Without its last group of equal values a bin is smaller than one share.
-        assert count - (inside == inside[-1]).sum() < len(x) / m
+        # Without its last group of values equal up to rounding a bin is smaller than one share.
+        assert count - (inside * (1 + 1.1 * ROUNDING) >= inside[-1]).sum() < len(x) / m
 
 
 def test_equal_mass_without_ties_is_an_even_split(rng):

@@ -270,12 +270,17 @@ def test_right_or_wrong_alone_is_no_nan():
     assert "nan" not in render.markdown(report.report([model], settings))
 
 
-def test_one_label_of_a_multi_label_task_reads_as_one_model():
+def of_labels(n):
+    """The report of one multi-label model."""
     rng = np.random.default_rng(0)
-    p = rng.random((400, 1))
+    p = rng.random((400, n))
     whole = Predictions(probs=p**2, labels=(rng.random(p.shape) < p).astype(int), task="multilabel")
     settings = report.Settings(methods=("temperature",), resamples=20, folds=2)
-    found = report.report([report.Model("m", *whole.split())], settings)
+    return report.report([report.Model("m", *whole.split())], settings)
+
+
+def test_one_label_of_a_multi_label_task_reads_as_one_model():
+    found = of_labels(1)
     assert "labels" not in found.headline
     assert found.verdict == found.models[0].verdict
 
@@ -336,11 +341,7 @@ def test_where_no_calibrator_helps_nothing_is_deployed_or_said_twice(data):
 
 
 def test_labels_of_one_model_are_no_models():
-    rng = np.random.default_rng(0)
-    p = rng.random((400, 4))
-    whole = Predictions(probs=p**2, labels=(rng.random(p.shape) < p).astype(int), task="multilabel")
-    settings = report.Settings(methods=("temperature",), resamples=20, folds=2)
-    found = report.report([report.Model("m", *whole.split())], settings)
+    found = of_labels(4)
     assert (found.title, len(found.models)) == ("m", 4)
 
 

@@ -79,14 +79,16 @@ def fit_shifted(
     weights = np.ones(n) if weights is None else weights
     counts = np.bincount(labels, weights, minlength=k) + 0.5  # a class may be missing
     frequencies, total = counts / counts.sum(), float(weights.sum())
+    clear = plain.loss < -SHIFTED * float(frequencies @ np.log(frequencies))
+    if plain.kind == "flat" or clear:
+        return plain, np.zeros(k)
     x = logits.astype(np.float64)  # squares of float32 may overflow
     x -= x.mean(axis=1, keepdims=True)
     mean = np.average(x, axis=0, weights=weights)
     size, spread = (
         math.sqrt(np.average((a**2).mean(axis=1), weights=weights)) for a in (x, x - mean)
     )
-    clear = plain.loss < -SHIFTED * float(frequencies @ np.log(frequencies))
-    if plain.kind == "flat" or clear or spread <= 1e-9 * size:
+    if spread <= 1e-9 * size:
         return plain, np.zeros(k)
     model, biases = FocalAffine((x - mean) / spread, None, labels, weights), groups(k)[1]
     free, ridge = prior(k, RIDGE, None, None, RIDGE, None)

@@ -146,11 +146,16 @@ def load_slices(path: Path, column: str) -> dict[str, Calibrator]:
     return {value: load(file) for value, file in _files(path, column).items()}
 
 
+def beside(path: Path) -> list[Path]:
+    """The files of slices of any column beside the common file."""
+    return sorted(path.parent.glob(f"{glob.escape(path.stem)}.*=*.json"))
+
+
 def _stem(path: Path, column: str) -> str:
     return f"{path.stem}.{quote(column, safe=' ')}="
 
 
 def _files(path: Path, column: str) -> dict[str, Path]:
     start = _stem(path, column)
-    files = sorted(path.parent.glob(f"{glob.escape(start)}*.json"))
+    files = [file for file in beside(path) if file.name.startswith(start)]
     return {unquote(file.stem.removeprefix(start)): file for file in files}

@@ -170,9 +170,8 @@ def main() -> None:
         # The reader has exited (`focalcal ... | head`); Python must not flush into the closed pipe.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
-    except (
-        typer.BadParameter.__base__
-    ) as error:  # UsageError, whose module depends on typer's version
+    # UsageError, whose module depends on typer's version.
+    except typer.BadParameter.__base__ as error:
         code = error.exit_code
         if type(error).__name__ == "NoArgsIsHelpError":
             error.show()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import glob
 import json
 import warnings
 from pathlib import Path
@@ -65,11 +64,12 @@ def fit(
 def _saved(
     calibrator: Calibrator, names: tuple[str, ...] | None, output: Path, **more: int
 ) -> terminal.Result:
+    from focalcal.calibrators import by_slice
     from focalcal.calibrators.persistence import to_dict
 
     calibrator.class_names_ = names
     calibrator.save(output)
-    if older := sorted(output.parent.glob(f"{glob.escape(output.stem)}.*=*.json")):
+    if older := by_slice.beside(output):
         warnings.warn(
             f"calibrators of slices from an earlier fit with --by are beside {output}, such as "
             f"{older[0].name}; `focalcal apply --by` would still use them: remove them",
